@@ -134,6 +134,7 @@ oracles:  ## compare the library with transformers and others, in an environment
 	$(call environment,.venv-oracles,-r tests/oracles/requirements.txt -e .)
 	.venv-oracles/bin/python -m attnbook.models
 	OMP_NUM_THREADS=1 .venv-oracles/bin/python $(PYTEST) tests/oracles/against_*.py
+	.venv-oracles/bin/python tests/oracles/libraries/compare.py
 
 lab:  ## try JupyterLab, otter-grader and Dask, in an environment of their own
 	$(call environment,.venv-lab,-r tests/live/requirements.txt -e .)

@@ -28,27 +28,14 @@ from attnbook.flash.decoding import attend_paged, attend_split_kv
 from attnbook.masks import layouts, rules
 from attnbook.models import (
     attention_only,
-    bahdanau,
-    encoder,
-    encoder_decoder,
-    graph_network,
-    language_model,
     listen_attend_spell,
-    lookup_model,
-    luong_decoder,
-    memory_agent,
-    modern_block,
-    relation_model,
-    sequence_layers,
-    sequence_mixers,
-    spatial_attention,
-    stabilized_attention,
+    lookup_models,
+    modern_decoder,
     transformer,
-    transformer_blocks,
-    video_transformer,
-    vision_transformer,
+    vision,
     whisper,
 )
+from attnbook.models import recurrent as decoders
 from attnbook.positions import absolute, biases, rotary
 from attnbook.training import deception, losses, search
 
@@ -85,8 +72,6 @@ CALLS = {
     "linear": (linear.attend_linear, Q, K_T, U_T),
     "linear, chunks": (linear.attend_linear_chunked, Q, K_T, U_T),
     "linear, step by step": (linear.attend_linear_recurrent, Q, K_T, U_T),
-    "random features": (linear.random_features, Q, draw(3, D)),
-    "Linformer": (linear.attend_linformer, Q, K, U, draw(2, S), draw(2, S)),
     "top keys": (sparse.select_top_keys, Q @ K.mT, MASK, 2),
     "over space": (space_time.attend_over_space, *VIDEO),
     "over time": (space_time.attend_over_time, *VIDEO),
@@ -127,40 +112,32 @@ MODULES = {
     "ALiBi": (lambda: biases.AlibiBias(H), T, S),
     "T5": (lambda: biases.T5Bias(H), T, S),
     "indexer": (lambda: sparse.LightningIndexer(C, 2, 4), X),
-    "QK-norm": (lambda: stabilized_attention.QKNormAttention(C, H), X),
-    "encoder block": (lambda: transformer_blocks.EncoderBlock(C, H, 10), X),
-    "language model": (lambda: language_model.LanguageModel(V, SIZE), IDS),
-    "modern": (lambda: modern_block.ModernLanguageModel(V, C, H, 1, 9, 2), IDS),
-    "lookup": (lambda: lookup_model.LookupModel(V, V, V, D, 6), IDS, IDS, IDS),
-    "relation": (lambda: relation_model.RelationModel(V, V, C), IDS, IDS),
-    "agent": (lambda: memory_agent.AttentionAgent(V, 3, C), IDS),
-    "video": (
-        lambda: video_transformer.VideoTransformer(
-            T, 8, 4, 4, video_transformer.FACTORIZED, C, H
-        ),
-        draw(B, T, 8, 8),
-    ),
-    "pooling": (lambda: spatial_attention.SpatialAttentionPooling(C), M),
+    "QK-norm": (lambda: transformer.QKNormAttention(C, H), X),
+    "encoder block": (lambda: transformer.EncoderBlock(C, H, 10), X),
+    "language model": (lambda: transformer.LanguageModel(V, SIZE), IDS),
+    "modern": (lambda: modern_decoder.ModernLanguageModel(V, C, H, 1, 9, 2), IDS),
+    "lookup": (lambda: lookup_models.LookupModel(V, V, V, D, 6), IDS, IDS, IDS),
+    "relation": (lambda: lookup_models.RelationModel(V, V, C), IDS, IDS),
+    "pooling": (lambda: vision.SpatialAttentionPooling(C), M),
     "Whisper": (
         lambda: whisper.Whisper(whisper.WhisperConfig(6, C, H, 10, 2, S, S, V)),
         draw(B, 6, 2 * S),
         IDS,
     ),
-    "graph": (lambda: graph_network.NEIGHBOR_LAYERS["GAT"](D, 3, H), K[0, 0], EDGES),
     **{
         f"layer {x}": (lambda make=make: make(C), X)
-        for x, make in sequence_layers.SEQUENCE_LAYERS.items()
+        for x, make in lookup_models.SEQUENCE_LAYERS.items()
     },
 }
 
 
 def seq2seq(decoder, *sizes, **more):
     made = decoder(V, 6, *sizes, **more)
-    return encoder_decoder.EncoderDecoder(encoder.Encoder(V, 6, 4), made)
+    return decoders.EncoderDecoder(decoders.Encoder(V, 6, 4), made)
 
 
 def luong_model(attention, **more):
-    return seq2seq(luong_decoder.LuongDecoder, 8, 8, attention, **more)
+    return seq2seq(decoders.LuongDecoder, 8, 8, attention, **more)
 
 
 def score():
@@ -175,7 +152,7 @@ READ_CALLS = {
     "delta rule, chunks": (delta_rule.attend_delta_chunked, Q, K_T, U_T, BETA),
     "GAT": (graph.attend_graph, M[0], EDGES, draw(H, D, C), draw(H, 2, D)),
     "mass in boxes": (
-        spatial_attention.measure_mass_in_boxes,
+        vision.measure_mass_in_boxes,
         WEIGHTS[0],
         torch.tensor([[0, 1, 5, 6], [2, 2, 3, 4]]),
         6,
@@ -191,11 +168,11 @@ READ_MODULES = {
         for x in attention_only.METHODS
     },
     "vision": (
-        lambda: vision_transformer.VisionTransformer(6, 3, C, H, 10),
+        lambda: vision.VisionTransformer(6, 3, C, H, 10),
         draw(B, 1, 6, 6),
     ),
-    "fixed": (lambda: seq2seq(encoder_decoder.Decoder, 7, 8, 3), *SEQUENCES),
-    "Bahdanau": (lambda: seq2seq(bahdanau.BahdanauDecoder, 7, 8, 3, 7), *SEQUENCES),
+    "fixed": (lambda: seq2seq(decoders.Decoder, 7, 8, 3), *SEQUENCES),
+    "Bahdanau": (lambda: seq2seq(decoders.BahdanauDecoder, 7, 8, 3, 7), *SEQUENCES),
     "Luong": (
         lambda: luong_model(recurrent.GlobalAttention(score()), feeding=True),
         *SEQUENCES,
@@ -217,10 +194,6 @@ READ_MODULES = {
         lambda: listen_attend_spell.make_listen_attend_spell(C, V, 4, 6, 8),
         *(draw(B, 9, C), LENGTHS, IDS),
     ),
-    **{
-        f"mixer {x}": (lambda x=x: sequence_mixers.MixerModel(V, x, C, H, 16, 1), IDS)
-        for x in (*sequence_mixers.MIXERS, *sequence_mixers.MORE_MIXERS)
-    },
 }
 
 

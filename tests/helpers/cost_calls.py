@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from attnbook.attention import recurrent
 from attnbook.attention.blocked import attend_in_blocks, attend_window
 from attnbook.attention.delta_rule import attend_delta_chunked
-from attnbook.attention.linear import attend_linear_chunked, attend_linformer
+from attnbook.attention.linear import attend_linear_chunked
 from attnbook.attention.multi_head import (
     GroupedQueryAttention,
     MultiHeadAttention,
@@ -34,14 +34,12 @@ from attnbook.attention.self_attention import (
 )
 from attnbook.attention.sparse import attend_block_sparse
 from attnbook.attention.tiled import attend_tiled
-from attnbook.models.stabilized_attention import (
-    QKNormAttention,
-    SoftCapAttention,
-)
-from attnbook.models.transformer_blocks import (
+from attnbook.models.transformer import (
     DecoderBlock,
     EncoderBlock,
     PreNorm,
+    QKNormAttention,
+    SoftCapAttention,
 )
 from attnbook.positions.absolute import frequencies
 from attnbook.positions.biases import AlibiBias, ShawEncoding, T5Bias
@@ -197,11 +195,6 @@ def build_block_sparse(n):
     return lambda *given: attend_block_sparse(*given, layout), ()
 
 
-def build_linformer(n):
-    matrices = torch.randn(2, n.P, n.S)
-    return lambda *given: attend_linformer(*given, *matrices), [matrices]
-
-
 def build_delta(n):
     beta = torch.full((1, n.H, n.T), 0.5)
     return (
@@ -270,7 +263,6 @@ CALLS = {
     ),
     "tiled": call_heads(lambda n: (lambda *x: attend_tiled(*x, n.R), ())),
     "block-sparse": call_heads(build_block_sparse),
-    "Linformer": call_heads(build_linformer),
     "linear, in chunks": call_heads(
         lambda n: (lambda *x: attend_linear_chunked(*x, chunk=n.R), ())
     ),
@@ -295,7 +287,6 @@ SIZES = {
     "encoder block": equal_lengths,
     "tiled": lambda n: {"R": 32},
     "block-sparse": use_four_chunks,
-    "Linformer": lambda n: {"P": 32},
     "linear, in chunks": use_four_chunks,
     "delta rule, in chunks": lambda n: {"R": 32, "T": 128, "S": 128},
 }

@@ -5,10 +5,13 @@ from torch import nn
 
 from attnbook.attention import recurrent
 from attnbook.attention.multi_head import MultiHeadMemory
-from attnbook.models.bahdanau import BahdanauDecoder
-from attnbook.models.encoder import Encoder
-from attnbook.models.encoder_decoder import Decoder, EncoderDecoder
-from attnbook.models.luong_decoder import LuongDecoder
+from attnbook.models.recurrent import (
+    BahdanauDecoder,
+    Decoder,
+    Encoder,
+    EncoderDecoder,
+    LuongDecoder,
+)
 
 V, C, S, T = 5, 12, 7, 4
 

@@ -3,10 +3,10 @@
 import torch
 from torch import nn
 
-from attnbook.models.bahdanau import BahdanauDecoder
-from attnbook.models.encoder import Encoder
-from attnbook.models.encoder_decoder import (
+from attnbook.models.recurrent import (
+    BahdanauDecoder,
     Decoder,
+    Encoder,
     EncoderDecoder,
 )
 

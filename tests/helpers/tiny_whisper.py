@@ -4,12 +4,11 @@ import struct
 
 import torch
 
-from attnbook.models.ctranslate2_files import (
-    NAMES,
+from attnbook.models.pretrained_whisper import (
     REQUIRED,
     SPECIFICATION,
     VERSION,
-    list_layers,
+    list_names,
 )
 from attnbook.models.whisper import Whisper, WhisperConfig
 
@@ -41,14 +40,8 @@ def build(config=CONFIG):
 def make_records(model):
     """Return the weights and settings under the names of CTranslate2."""
     state, records = model.state_dict(), {}
-    for ours, theirs in NAMES.items():
-        records[theirs] = state[ours]
-    for layers, theirs in list_layers(model.config.blocks):
-        norm = theirs.endswith("layer_norm")
-        kinds = ("gamma", "beta") if norm else ("weight", "bias")
-        for ours, kind in zip(("weight", "bias"), kinds, strict=True):
-            parts = [state[f"{layer}.{ours}"] for layer in layers]
-            records[f"{theirs}/{kind}"] = torch.cat(parts)
+    for theirs, ours in list_names(model.config.blocks).items():
+        records[theirs] = torch.cat([state[name] for name in ours])
     for name, number in REQUIRED.items():
         records[name] = torch.tensor(number, dtype=torch.int8)
     for part in ("encoder", "decoder"):

@@ -4,11 +4,7 @@ from importlib.metadata import version
 
 from attnbook.data import read_lines
 from attnbook.data.attention_census import RELEASE, load_census
-from workshop.derive.attention_census import (
-    COLUMNS,
-    drop_repetitions,
-    read_models,
-)
+from workshop.derive.attention_census import COLUMNS, drop_repetitions, read_models
 
 
 def test_the_stored_table_is_the_one_read_again():

@@ -12,10 +12,7 @@ from pathlib import Path
 import pytest
 from torch.nn import functional as F
 
-from attnbook.attention.delta_rule import (
-    attend_delta_chunked,
-    attend_delta_recurrent,
-)
+from attnbook.attention.delta_rule import attend_delta_chunked, attend_delta_recurrent
 from attnbook.attention.linear import (
     attend_linear_chunked,
     attend_linear_recurrent,

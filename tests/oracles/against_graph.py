@@ -10,12 +10,12 @@ import torch
 from torch_geometric.nn import GATConv, GATv2Conv
 
 from attnbook.attention.graph import attend_graph, attend_graph_v2
-from attnbook.models.graph_network import (
+from precision import assert_equals_reference, draw
+from workshop.experiments.graph_network import (
     GraphAttention,
     GraphAttentionV2,
     join_neighbors,
 )
-from precision import assert_equals_reference, draw
 
 N, INPUTS, WIDTH, HEADS = 23, 7, 5, 3
 PLAIN = {"add_self_loops": False, "bias": False}

@@ -6,9 +6,7 @@ must agree for every query.
 
 import torch
 from transformers import DeepseekV32Config
-from transformers.models.deepseek_v32.modeling_deepseek_v32 import (
-    DeepseekV32Indexer,
-)
+from transformers.models.deepseek_v32.modeling_deepseek_v32 import DeepseekV32Indexer
 
 from attnbook.attention.self_attention import causal_mask
 from attnbook.attention.sparse import LightningIndexer, select_top_keys

@@ -1,8 +1,4 @@
-"""The real weights give what was recorded, and SmolLM2 also in transformers.
-
-The recorded logits are rounded to four digits; thirty blocks in single
-precision, in another order of sums, move a logit by less than 10⁻².
-"""
+"""The real weights give what was recorded, and SmolLM2 also in transformers."""
 
 from functools import cache
 
@@ -10,68 +6,31 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from attnbook.models.modern_decoder import decode_greedily
-from attnbook.models.pretrained import NAMES, SIZES
-from attnbook.models.smollm2 import load_smollm2, load_smollm2_tokenizer
-from attnbook.models.whisper_tiny import load_whisper, load_whisper_tokenizer
+from attnbook.models.pretrained import (
+    NAMES,
+    SIZES,
+    load_smollm2,
+    load_smollm2_tokenizer,
+)
+from attnbook.models.pretrained_whisper import load_whisper, load_whisper_tokenizer
 from attnbook.positions.rotary import halves_permutation
 from attnbook.records import read_record
 from workshop.experiments.smollm2 import (
-    PREDICTED,
-    PREDICTED_LENGTH,
-    compute_second_half_loss,
-    cut_passage,
-    read_help_text,
-    read_lines,
-    split_into_passages,
-)
-from workshop.experiments.smollm2_keys import (
     LENGTH,
     SelectedAttention,
+    cut_passage,
     list_variants,
     measure_selection,
+    read_lines,
 )
-from workshop.experiments.whisper import (
+from workshop.experiments.speech import (
     compute_loss,
     draw_heard,
     find_digit_tokens,
     measure_heads,
-    measure_word_errors,
 )
 
-RESULTS = read_record("smollm2_predictions")["results"]
-LIMIT = 1e-2
-each_prompt = pytest.mark.parametrize(
-    "prompt", RESULTS["prompts"], ids=lambda prompt: repr(prompt["text"])
-)
 model, tokenizer = cache(load_smollm2), cache(load_smollm2_tokenizer)
-
-
-@each_prompt
-@torch.no_grad()
-def test_the_logits_after_a_prompt_are_those_recorded(prompt):
-    assert tokenizer().encode(prompt["text"]).ids == prompt["ids"]
-    logits = model()(torch.tensor([prompt["ids"]]))[0, -1]
-    found = logits[prompt["best"]].double()
-    wanted = torch.tensor(prompt["logits"], dtype=torch.double)
-    torch.testing.assert_close(found, wanted, atol=LIMIT, rtol=0)
-    assert logits.max() < wanted[0] + LIMIT
-
-
-def test_the_continuation_is_the_one_recorded():
-    written = RESULTS["continuation"]
-    first = RESULTS["prompts"][-1]["ids"]
-    count = len(written["ids"]) - len(first)
-    found = decode_greedily(model(), torch.tensor([first]), count)[0]
-    assert found.tolist() == written["ids"]
-    assert tokenizer().decode(found[len(first) :].tolist()) == written["text"]
-
-
-def test_the_loss_of_a_passage_is_the_one_recorded():
-    ids = tokenizer().encode(read_help_text()).ids
-    passages = split_into_passages(ids, PREDICTED, PREDICTED_LENGTH)
-    found = compute_second_half_loss(model(), passages[0])
-    assert found == pytest.approx(RESULTS["passages"][0], abs=1e-3)
 
 
 @pytest.mark.parametrize("name", ["full", "window 64, 1 sink", "oracle top 8"])
@@ -120,10 +79,9 @@ def build_theirs():
     return theirs.eval()
 
 
-@each_prompt
 @torch.no_grad()
-def test_transformers_gives_the_same_logits_with_these_weights(prompt):
-    ids = torch.tensor([prompt["ids"]])
+def test_transformers_gives_the_same_logits_with_these_weights():
+    ids = torch.tensor([tokenizer().encode("Attention is all you need, 1, 2, 3").ids])
     ours, theirs = model()(ids), build_theirs()(ids).logits
     apart = (ours - theirs).abs().max() / theirs.abs().max()
     assert apart < 1e-4
@@ -143,7 +101,4 @@ def test_the_heads_of_whisper_have_the_recorded_scores():
             assert found == pytest.approx(row[name][0], abs=2.5 / digits)
         found = float(heads["entropy"][place])
         assert found == pytest.approx(row["entropy"][0], abs=1e-2)
-    none = results["sets"][0]
-    assert compute_loss(whisper, heard) == pytest.approx(none["loss"][0], abs=1e-3)
-    errors = measure_word_errors(whisper, tokens, heard)
-    assert errors == pytest.approx(none["word_errors"][0], abs=1e-5)
+    assert compute_loss(whisper, heard) == pytest.approx(results["loss"][0], abs=1e-3)

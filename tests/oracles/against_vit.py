@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import ViTConfig, ViTForImageClassification
 
-from attnbook.models.vision_transformer import VisionTransformer
+from attnbook.models.vision import VisionTransformer
 from precision import draw, measure_difference, run_with_gradients
 
 LIMIT = 1e-5

@@ -15,15 +15,13 @@ from transformers import (
 )
 from transformers.audio_utils import mel_filter_bank
 
-from attnbook.models.ctranslate2_files import list_layers
-from attnbook.models.log_mel import (
-    RATE,
-    log_mel_spectrogram,
-    make_mel_filters,
-)
+from attnbook.models.pretrained_whisper import list_layers
 from attnbook.models.whisper import (
+    RATE,
     Whisper,
     WhisperConfig,
+    log_mel_spectrogram,
+    make_mel_filters,
     transcribe_greedily,
 )
 from precision import measure_difference

@@ -1,10 +1,6 @@
 """Graphs drawn so that it is known which neighbors a node should attend to.
 
-`draw_noisy_graph`: a node's features do not tell its class. Some of its
-neighbors are right and show the class, the others show random classes. Every
-node has a topic, and the right neighbors are those with the node's own topic.
-
-`draw_lookup`: a query has an attribute, a key an attribute and a value, and all
+In a lookup, a query has an attribute, a key an attribute and a value, and all
 keys are neighbors of all queries. The query's class is the value of the key
 with the same attribute.
 
@@ -21,9 +17,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-
-CLASSES, TOPICS, NEIGHBORS = 4, 4, 8
-NOISE = 0.3  # standard deviation of what is added to every feature
 
 
 class GraphTask(NamedTuple):
@@ -46,45 +39,6 @@ class GraphTask(NamedTuple):
     def to(self, device: torch.device | str) -> "GraphTask":
         """Return the graph on a device."""
         return GraphTask(*(x.to(device) for x in self))
-
-
-def draw_noisy_graph(
-    targets: int, asked: int, wrong: int, rng: torch.Generator
-) -> GraphTask:
-    """Return nodes with 8 neighbors each, of which some are wrong.
-
-    A source has the features of its class and of its topic, a node to classify
-    those of its topic alone; all are noisy.
-
-    Args:
-        targets: T.
-        asked: how many topics the nodes to classify have. If it is 1, the
-            right sources are those with the first topic; otherwise the topics
-            of source and target must be compared.
-        wrong: how many of the 8 neighbors are wrong.
-        rng: draws it; the graph is on its device.
-
-    Raises:
-        ValueError: if there are not so many topics or neighbors.
-    """
-    require_between("topics", asked, 1, TOPICS)
-    require_between("wrong neighbors", wrong, 0, NEIGHBORS)
-    by_rng: dict[str, Any] = {"generator": rng, "device": rng.device}
-    shape = targets, NEIGHBORS
-    labels = torch.randint(CLASSES, (targets, 1), **by_rng)
-    topics = torch.randint(asked, (targets, 1), **by_rng)
-    others = torch.randint(TOPICS - 1, shape, **by_rng)
-    right = (torch.arange(NEIGHBORS, device=rng.device) >= wrong).expand(shape)
-    shown = torch.where(right, labels, torch.randint(CLASSES, shape, **by_rng))
-    seen = torch.where(right, topics, others + (others >= topics))
-    nothing = torch.zeros(targets, CLASSES, device=rng.device)
-    own = torch.cat([nothing, F.one_hot(topics[:, 0], TOPICS)], dim=1)
-    of_sources = torch.cat([F.one_hot(shown, CLASSES), F.one_hot(seen, TOPICS)], dim=-1)
-    features = torch.cat([own, of_sources.flatten(0, 1)])
-    sources = torch.arange(right.numel(), device=rng.device)
-    edges = torch.stack([targets + sources, sources // NEIGHBORS])
-    noise = NOISE * torch.randn(features.shape, **by_rng)
-    return GraphTask(features + noise, edges, labels[:, 0], right.flatten())
 
 
 def draw_lookup(graphs: int, size: int, rng: torch.Generator) -> GraphTask:
@@ -113,11 +67,3 @@ def draw_lookup(graphs: int, size: int, rng: torch.Generator) -> GraphTask:
         labels.flatten(),
         same.flatten(),
     )
-
-
-def require_between(name: str, value: int, low: int, high: int) -> None:
-    """Raise ValueError if a number of something is too small or too large."""
-    if not low <= value <= high:
-        raise ValueError(
-            f"the number of {name} must be between {low} and {high}, not {value}"
-        )

@@ -1,16 +1,12 @@
 """Short clips of one moving digit, whose position is known in every frame.
 
-There are two tasks. **Which digit?** The digit bounces off the borders, and it
-is readable in a few frames; in all others, its pixels are shuffled, which keeps
-its brightness and its position. **Which direction?** The digit moves in one of
-four directions; what leaves the frame on one side enters it on the opposite
-one, so that every position is equally probable in every frame, whatever the
-direction.
+The digit bounces off the borders, and it is readable in a few frames; in all
+others, its pixels are shuffled, which keeps its brightness and its position.
 
 Source: digits that move and bounce off the borders: Srivastava, Mansimov and
     Salakhutdinov (2015), "Unsupervised learning of video representations using
     LSTMs", https://arxiv.org/abs/1502.04681. Departures: one digit; shuffled
-    frames; a second task, in which the digit does not bounce.
+    frames.
 Axes: B clips, T frames, H and W height and width of a frame, h and w of a
     shrunk image, D side of a digit, N images
 """
@@ -22,15 +18,13 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-DIRECTIONS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
-
 
 class Clips(NamedTuple):
     """Clips with what is known about them.
 
     Attributes:
         frames: (B, T, H, W) pixels from 0 (black) to 1.
-        label: (B,) the class: which digit, or which direction.
+        label: (B,) which digit it is.
         position: (B, T, 2) row and column of the digit's first pixel.
         inside: (B, T, H, W) whether a pixel belongs to the digit's square.
         readable: (B, T) whether a frame shows the digit as it is.
@@ -82,23 +76,6 @@ def bounce(
     """
     free = travel(start, velocity, frames) % (2 * room)
     return room - (free - room).abs()
-
-
-def wrap(
-    start: Int[Tensor, "B 2"],
-    velocity: Int[Tensor, "B 2"],
-    frames: int,
-    size: int,
-) -> Int[Tensor, "B T 2"]:
-    """Return the positions of a digit that enters at the opposite border.
-
-    Args:
-        start: the position in the first frame, from 0 to `size` - 1.
-        velocity: pixels from one frame to the next.
-        frames: T.
-        size: the side of a frame.
-    """
-    return travel(start, velocity, frames) % size
 
 
 def travel(
@@ -206,44 +183,4 @@ def draw_which_digit(
         position,
         render_clips(torch.ones_like(seen), position, size) > 0,
         shown,
-    )
-
-
-def draw_which_direction(
-    digits: Float[Tensor, "N D D"],
-    count: int,
-    rng: torch.Generator,
-    frames: int = 6,
-    size: int = 16,
-    speed: int = 2,
-) -> Clips:
-    """Return clips of a digit that moves up, down, left or right.
-
-    The class is the index in `DIRECTIONS`. The clips are on the generator's
-    device.
-
-    Args:
-        digits: images to choose from.
-        count: B.
-        rng: draws images, positions and directions.
-        frames: T.
-        size: the side of a frame.
-        speed: pixels from one frame to the next.
-
-    Raises:
-        ValueError: if a digit is larger than the frame.
-    """
-    by_rng: dict[str, Any] = {"generator": rng, "device": rng.device}
-    chosen = torch.randint(len(digits), (count,), **by_rng)
-    label = torch.randint(len(DIRECTIONS), (count,), **by_rng)
-    steps = torch.tensor([*DIRECTIONS.values()], device=rng.device)
-    start = torch.randint(size, (count, 2), **by_rng)
-    position = wrap(start, speed * steps[label], frames, size)
-    own = digits.to(rng.device)[chosen][:, None].expand(-1, frames, -1, -1)
-    return Clips(
-        render_clips(own, position, size),
-        label,
-        position,
-        render_clips(torch.ones_like(own), position, size) > 0,
-        torch.ones(count, frames, dtype=torch.bool, device=rng.device),
     )

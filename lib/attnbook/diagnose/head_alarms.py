@@ -2,8 +2,8 @@
 
 Five numbers are measured for each head, and an alarm is raised if a number is
 beyond its threshold. A threshold is what few heads of sound models exceed: it
-says what is unusual, not what is wrong. Chapter 15 measures which faults each
-alarm finds, which it misses, and what it reports about sound models.
+says what is unusual, not what is wrong. Chapter 15 compares a sound model with
+five broken ones.
 
 Source: uniform and saturated weights, similar heads: the symptoms of chapter 6;
     weight on the first position: Xiao et al. (2023), section 3.1,
@@ -27,7 +27,7 @@ from attnbook.attention.multi_head import MultiHeadAttention, split_heads
 from attnbook.diagnose.behavior import call_in_eval_mode
 from attnbook.diagnose.recording import record_attention
 from attnbook.diagnose.weights import normalized_entropy
-from attnbook.models.attention_maps import record_weights
+from attnbook.models.hooks import record_weights
 
 Numbers = dict[str, dict[str, Tensor]]  # of a layer's name: number -> (H,)
 Layer = nn.MultiheadAttention | MultiHeadAttention

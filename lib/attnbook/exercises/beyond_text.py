@@ -25,7 +25,7 @@ from attnbook.attention.graph import (
     softmax_by_target,
 )
 from attnbook.exercises.declare import Case, Exercise, differ
-from attnbook.models.patches import cut_patches, require_division
+from attnbook.models.vision import cut_patches, require_division
 
 
 def patch_cases(draw):

@@ -17,7 +17,7 @@ from torch import Tensor
 from attnbook.attention import scaled_dot_product
 from attnbook.attention.self_attention import causal_mask
 from attnbook.exercises.declare import Case, Exercise
-from attnbook.models.layer_norm import layer_norm
+from attnbook.models.transformer import layer_norm
 
 
 def layer_norm_cases(draw):

@@ -18,33 +18,24 @@ Numbers are rounded before anything is drawn, and the SVG holds glyphs as paths
 and no date: executing a cell again changes no byte.
 """
 
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
+from matplotlib.textpath import TextPath
 
-from attnbook.figures.diagram_parts import (
-    SIZES,
-    UNIT,
-    Part,
-    Point,
-    find_color,
-    find_ends,
-    find_label_position,
-    measure_text,
-    require_matrix,
-    require_no_shape,
-    round_numbers,
-    skip_middle,
-    write_shape,
-)
-from attnbook.figures.style import (
+from attnbook.figures.plots import (
     GRAY,
     HEATMAP_COLORS,
+    PALETTE,
     STYLE,
     Numbers,
     display_picture,
@@ -53,19 +44,190 @@ from attnbook.figures.style import (
     to_array,
 )
 
+UNIT = 0.4  # inches
 MAX_UNITS = 14  # on a phone, small letters are then 8 pixels high
+SIZES = {"normal": 11, "small": 9}  # points
+SIGN = r"[,\u00d7]"  # a comma or the sign for "times"
+TYPED_SHAPE = re.compile(rf"[(\[]\s*\d+\s*{SIGN}\s*(\d+\s*{SIGN}?\s*)*[)\]]")
+
+Point = tuple[int | float, int | float]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The center and size of something drawn, in units of the sheet.
+
+    The letters of its shape reach so far `below` it.
+    """
+
+    x: int | float
+    y: int | float
+    width: int | float
+    height: int | float
+    below: int | float = 0.0
+
+    @property
+    def left(self) -> Point:
+        """The middle of the left side."""
+        return self.x - self.width / 2, self.y
+
+    @property
+    def right(self) -> Point:
+        """The middle of the right side."""
+        return self.x + self.width / 2, self.y
+
+    @property
+    def top(self) -> Point:
+        """The middle of the upper side."""
+        return self.x, self.y + self.height / 2
+
+    @property
+    def bottom(self) -> Point:
+        """The middle of the lower side, under the letters of the shape."""
+        return self.x, self.y - self.height / 2 - self.below
+
+    def edge(self, towards: Point) -> Point:
+        """Return where a line from the center leaves, towards a point."""
+        across, up = towards[0] - self.x, towards[1] - self.y
+        if across == up == 0:
+            return self.x, self.y
+        down = self.height / 2 + (self.below if up < 0 else 0)
+        share = min(
+            self.width / 2 / abs(across) if across else math.inf,
+            down / abs(up) if up else math.inf,
+        )
+        return self.x + share * across, self.y + share * up
+
+
+def find_color(name: str) -> str:
+    """Return a color of the book's palette by its name."""
+    colors = {**PALETTE, "gray": GRAY, "white": "#ffffff"}
+    if name not in colors:
+        raise ValueError(f"color is {name!r} but must be one of {list(colors)}")
+    return colors[name]
+
+
+def skip_middle(shade: float) -> float:
+    """Return a shade from 0 to 1 without the tones between 0.35 and 0.6.
+
+    On these tones, neither dark nor white letters have a contrast of 4.5 on
+    white pages and on dark ones, where the page inverts the picture.
+    """
+    return 0.7 * shade if shade <= 0.5 else 0.6 + 0.8 * (shade - 0.5)
+
+
+def round_numbers(numbers: Iterable[int | float]) -> tuple[float, ...]:
+    """Return numbers with three digits: the same on every machine."""
+    return tuple(round(float(x), 3) for x in numbers)
+
+
+def measure_text(text: str) -> float:
+    """Return how wide a text is, in units of the sheet."""
+    font = FontProperties(family="DejaVu Sans")
+    box = TextPath((0, 0), text, size=SIZES["normal"], prop=font).get_extents()
+    return math.ceil(10 * box.width / 72 / UNIT) / 10 if text.strip() else 0.0
+
+
+def read_shape(tensor: Any) -> tuple[int, ...]:
+    """Return the shape of a tensor or array, or of a module's weight."""
+    held = getattr(tensor, "shape", None)
+    if held is None:
+        held = getattr(getattr(tensor, "weight", None), "shape", None)
+    if held is None:
+        raise ValueError(
+            f"a shape is read from a tensor or a module with a weight, not "
+            f"from {type(tensor).__name__} {tensor!r:.40}"
+        )
+    return tuple(map(int, held))
+
+
+def write_shape(tensor: Any, axes: str, sizes: dict[str, int]) -> str:
+    """Return a tensor's shape as a diagram shows it; "" without a tensor.
+
+    The names of the axes may be empty. `sizes` holds those of the axes that the
+    diagram has named so far, and grows.
+    """
+    if tensor is None:
+        return ""
+    shape, names = read_shape(tensor), axes.split()
+    if not names:
+        return f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
+    if len(names) != len(shape):
+        raise ValueError(
+            f"axes {axes!r} name {len(names)} axes but the tensor has shape {shape}"
+        )
+    pairs = list(zip(names, shape, strict=True))
+    for name, size in pairs:
+        if sizes.setdefault(name, size) != size:
+            raise ValueError(
+                f"axis {name} has size {size} here but {sizes[name]} earlier "
+                "in this diagram"
+            )
+    return ", ".join(f"{name} = {size}" for name, size in pairs)
+
+
+def require_no_shape(text: str) -> None:
+    """Refuse a text with a typed shape: shapes come from the code."""
+    if found := TYPED_SHAPE.search(text):
+        raise ValueError(
+            f"the text {text!r} holds the typed shape {found[0]}: pass the "
+            "tensor, so that the diagram shows what the code computes"
+        )
+
+
+def require_matrix(table: np.ndarray, rows, columns, maximum: int | float) -> None:
+    """Refuse numbers that cannot be drawn as a matrix with these labels."""
+    if table.ndim != 2 or not table.size:
+        raise ValueError(
+            f"the numbers have shape {table.shape} but a matrix has two axes, "
+            "neither of them empty"
+        )
+    named = {"rows": rows, "columns": columns}
+    for size, (name, labels) in zip(table.shape, named.items(), strict=True):
+        if len(labels) not in (0, size):
+            raise ValueError(f"there are {len(labels)} labels for {size} {name}")
+    low, high = table.min(), table.max()
+    if not (low >= 0 and high <= maximum * 1.0001):
+        raise ValueError(
+            f"the numbers run from {low:.3g} to {high:.3g} but the colors from "
+            f"0 to {maximum:g}"
+        )
+
+
+def find_ends(start: Part | Point, end: Part | Point) -> tuple[Point, Point]:
+    """Return where an arrow between two parts or points begins and ends."""
+    centers = [(x.x, x.y) if isinstance(x, Part) else x for x in (start, end)]
+    (x, y), (to_x, to_y) = (
+        round_numbers(one.edge(other) if isinstance(one, Part) else one)
+        for one, other in zip((start, end), centers[::-1], strict=True)
+    )
+    return (x, y), (to_x, to_y)
+
+
+def find_label_position(
+    begin: Point, stop: Point, bend: int | float
+) -> tuple[Point, str]:
+    """Return where the text of an arrow is written, and how it is aligned.
+
+    It stands beside the middle of the arrow, on the outer side of a bend.
+    """
+    across, up = stop[0] - begin[0], stop[1] - begin[1]
+    length = math.hypot(across, up) or 1.0
+    right = bend > 0 or (bend == 0 and across <= 0)
+    gap = (abs(bend) * length / 2 + 0.28) * (1 if right else -1)
+    aside, higher = gap * up / length, -gap * across / length
+    align = "center"
+    if abs(aside) > 0.12:
+        align = "left" if aside > 0 else "right"
+    middle = (begin[0] + stop[0]) / 2, (begin[1] + stop[1]) / 2
+    return (middle[0] + aside, middle[1] + higher), align
 
 
 class Diagram:
-    """A sheet to draw on.
+    """A sheet to draw on, at most 14 units wide; a title is added on top.
 
-    Args:
-        width: of the sheet in units, at most 14.
-        height: of the sheet in units; a title is added on top.
-        title: what the diagram shows, in a few words.
-
-    Raises:
-        ValueError: if the sheet is wider than a phone can show.
+    Places are centers, in units. Colors are names in `PALETTE`, or "gray".
+    Mathematics stands between dollar signs. Every method refuses a typed shape.
     """
 
     def __init__(self, width: int | float, height: int | float, title: str = ""):
@@ -99,25 +261,13 @@ class Diagram:
         height: int | float = 0.95,
         frame: bool = True,
     ) -> Part:
-        """Draw a labeled box.
+        """Draw a labeled box and return it, to draw arrows and brackets at.
 
         Args:
-            text: what stands in it; mathematics between dollar signs.
-            at: its center.
             tensor: a tensor, array or module (then its weight) whose shape
                 is written below the box.
             axes: names of the tensor's axes, such as "B S M".
-            color: a name in `PALETTE`, or "gray".
-            width: of the box; by default as wide as the text needs.
-            height: of the box.
-            frame: whether it is drawn; without one, the text stands alone.
-
-        Returns:
-            The box, to draw arrows and brackets at.
-
-        Raises:
-            ValueError: if the text holds a typed shape, or the axes do not
-                fit the tensor.
+            width: as the text needs unless given.
         """
         require_no_shape(text)
         shape = write_shape(tensor, axes, self.sizes)
@@ -156,16 +306,12 @@ class Diagram:
         """Draw boxes side by side, such as the states of an encoder.
 
         Args:
-            texts: one for each box.
             at: center of the first box.
             step: from one center to the next; negative goes left.
             tensors: one for each box, or none.
             axes: names of the axes of each tensor.
             arrows: whether an arrow leads from each box to the next.
             options: anything else for `draw_box`.
-
-        Raises:
-            ValueError: if there are more texts than tensors, or fewer.
         """
         if tensors is not None and len(tensors) != len(texts):
             raise ValueError(f"there are {len(texts)} texts but {len(tensors)} tensors")
@@ -194,18 +340,12 @@ class Diagram:
         color: str = "ink",
         bend: int | float = 0.0,
     ) -> None:
-        """Draw an arrow from one part or point to another.
+        """Draw an arrow between the sides of two parts that face each other.
 
         Args:
-            start: where it begins; of a part, the side that faces the end.
-            end: where it ends.
             text: written beside its middle.
             weight: an attention weight from 0 to 1, drawn as the width.
-            color: a name in `PALETTE`, or "gray".
             bend: how far it bends to the right, as a share of its length.
-
-        Raises:
-            ValueError: if the weight is not from 0 to 1.
         """
         if weight is not None and not 0 <= weight <= 1.0001:
             raise ValueError(f"weight is {weight:g} but must be from 0 to 1")
@@ -244,22 +384,14 @@ class Diagram:
     ) -> Part:
         """Draw a matrix of colored cells, darker for larger numbers.
 
-        Letters are white on cells above half of the maximum, and dark on the
-        others.
-
         Args:
             numbers: (rows, columns), from 0 to maximum.
-            at: center of the matrix.
             rows: labels on the left.
             columns: labels above.
             axes: names of the two axes; their sizes are written below.
             cell: side of a cell.
             maximum: the number that is darkest.
             digits: after the point, if numbers are written into the cells.
-
-        Raises:
-            ValueError: if the numbers are no matrix, do not fit their labels,
-                or are out of range.
         """
         table = to_array(numbers).round(3)
         require_matrix(table, rows, columns, maximum)
@@ -304,17 +436,7 @@ class Diagram:
         side: str = "below",
         color: str = "gray",
     ) -> None:
-        """Draw a bracket along parts, with a text on its far side.
-
-        Args:
-            parts: what it embraces.
-            text: its name.
-            side: "below" or "above".
-            color: a name in `PALETTE`, or "gray".
-
-        Raises:
-            ValueError: if the side is another, or there are no parts.
-        """
+        """Draw a bracket "below" or "above" parts, with a text on its far side."""
         if side not in ("below", "above") or not parts:
             raise ValueError(
                 f"a bracket lies 'below' or 'above' at least one part, not "
@@ -345,30 +467,12 @@ class Diagram:
         size: str = "small",
         align: str = "center",
     ) -> None:
-        """Write a text.
-
-        Args:
-            text: what is written; mathematics between dollar signs.
-            at: where; the middle of its height.
-            color: a name in `PALETTE`, or "gray".
-            size: "small" or "normal".
-            align: which side of the text is at that place.
-
-        Raises:
-            ValueError: if the text holds a typed shape.
-        """
+        """Write a text, "small" or "normal"; `align` says which side is at `at`."""
         require_no_shape(text)
         self._write(text, at, color, size, ha=align)
 
     def show(self, alt: str) -> None:
-        """Show the diagram as SVG and PNG in one output.
-
-        Args:
-            alt: what a reader who cannot see the diagram should learn from it.
-
-        Raises:
-            ValueError: if alt is empty.
-        """
+        """Show the diagram as SVG and PNG in one output, as `show_figure` does."""
         forms = {
             "image/svg+xml": lambda fig: render_svg(fig, alt),
             "image/png": render_png,
@@ -378,7 +482,6 @@ class Diagram:
     def _write(
         self, text, at, color="ink", size="normal", ha="center", va="center"
     ) -> None:
-        """Write a text at a place."""
         ink = find_color(color)
         x, y = round_numbers(at)
         points = SIZES[size]

@@ -16,35 +16,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from attnbook.masks import rules
-from attnbook.masks.rules import Rule
-
-__all__ = [
-    "block_sparse",
-    "causal",
-    "dilated",
-    "document",
-    "draw_mask",
-    "evaluate_rule",
-    "global_tokens",
-    "materialize_mask",
-    "padding",
-    "prefix",
-    "require_keys",
-    "reset_positions",
-    "rules",
-    "sinks",
-    "two_sided_window",
-    "window",
-]
+from attnbook.masks.conventions import convert_mask as convert_mask
+from attnbook.masks.rules import Device, Rule
 
 
 def materialize_mask(
-    rule: Rule,
-    T: int,
-    S: int,
-    batch: int = 1,
-    heads: int = 1,
-    device: torch.device | str | None = None,
+    rule: Rule, T: int, S: int, batch: int = 1, heads: int = 1, device: Device = None
 ) -> Bool[Tensor, "..."]:
     """Return the mask that a rule defines, evaluated for every query and key.
 
@@ -61,24 +38,13 @@ def evaluate_rule(
     batch: int = 1,
     heads: int = 1,
 ) -> Bool[Tensor, "..."]:
-    """Return a part of the mask that a rule defines, as `materialize_mask`.
-
-    Args:
-        query: the indices of the queries.
-        key: the indices of the keys.
-        batch: number of sequences.
-        heads: number of heads.
-    """
+    """Return the part of the mask at the indices of some queries and keys."""
     b, h = (torch.arange(n, device=key.device) for n in (batch, heads))
     return rule(b[:, None, None, None], h[:, None, None], query[:, None], key)
 
 
 def draw_mask(mask: Bool[Tensor, "T S"]) -> str:
-    """Return the mask as text, one line for each query: ● can attend, · cannot.
-
-    Raises:
-        ValueError: if the mask has more or fewer than two axes.
-    """
+    """Return the mask as text, one line for each query: ● can attend, · cannot."""
     if mask.ndim != 2:
         raise ValueError(
             f"only a mask of shape (T, S) can be drawn, but its shape is "
@@ -87,23 +53,7 @@ def draw_mask(mask: Bool[Tensor, "T S"]) -> str:
     return "\n".join("".join("·●"[x] for x in row) for row in mask.tolist())
 
 
-def require_keys(mask: Bool[Tensor, "... T S"]) -> None:
-    """Raise ValueError if a pattern leaves a query without keys.
-
-    Attention gives such a query zeros, which is right for padding and almost
-    never what the author of a pattern wants.
-    """
-    empty = (~mask.any(dim=-1)).nonzero()
-    if len(empty):
-        raise ValueError(
-            f"query {int(empty[0, -1])} can attend to none of the "
-            f"{mask.shape[-1]} keys; a pattern leaves each query at least one"
-        )
-
-
-def causal(
-    T: int, S: int, device: torch.device | str | None = None
-) -> Bool[Tensor, "T S"]:
+def causal(T: int, S: int, device: Device = None) -> Bool[Tensor, "T S"]:
     """Return True where the key does not come after the query.
 
     The last query is aligned with the last key; with more queries than keys the
@@ -123,9 +73,6 @@ def padding(lengths: Int[Tensor, " B"], S: int) -> Bool[Tensor, "B 1 1 S"]:
     >>> print(draw_mask(padding(torch.tensor([2, 4]), 5)[:, 0, 0]))
     ●●···
     ●●●●·
-
-    Raises:
-        ValueError: if a length is negative or more than S.
     """
     if lengths.numel() and not 0 <= lengths.min() <= lengths.max() <= S:
         raise ValueError(
@@ -135,9 +82,7 @@ def padding(lengths: Int[Tensor, " B"], S: int) -> Bool[Tensor, "B 1 1 S"]:
     return materialize_mask(rule, 1, S, batch=len(lengths), device=lengths.device)
 
 
-def window(
-    T: int, S: int, size: int, device: torch.device | str | None = None
-) -> Bool[Tensor, "T S"]:
+def window(T: int, S: int, size: int, device: Device = None) -> Bool[Tensor, "T S"]:
     """Return True at the query's own key and the size - 1 keys before it.
 
     >>> print(draw_mask(window(4, 4, size=2)))
@@ -150,11 +95,7 @@ def window(
 
 
 def dilated(
-    T: int,
-    S: int,
-    size: int,
-    step: int,
-    device: torch.device | str | None = None,
+    T: int, S: int, size: int, step: int, device: Device = None
 ) -> Bool[Tensor, "T S"]:
     """Return True at `size` keys, every `step`-th, back from the query's own.
 
@@ -169,11 +110,7 @@ def dilated(
 
 
 def two_sided_window(
-    T: int,
-    S: int,
-    reach: int,
-    step: int = 1,
-    device: torch.device | str | None = None,
+    T: int, S: int, reach: int, step: int = 1, device: Device = None
 ) -> Bool[Tensor, "T S"]:
     """Return True at `reach` keys on each side, every `step`-th, and its own.
 
@@ -190,10 +127,7 @@ def two_sided_window(
 
 
 def global_tokens(
-    T: int,
-    S: int,
-    positions: Sequence[int],
-    device: torch.device | str | None = None,
+    T: int, S: int, positions: Sequence[int], device: Device = None
 ) -> Bool[Tensor, "T S"]:
     """Return True where the query or the key is at a global position.
 
@@ -207,19 +141,13 @@ def global_tokens(
     ●·●●●·
     ●··●●●
     ●···●●
-
-    Raises:
-        ValueError: if a position is not one of the keys'.
     """
     rule = rules.global_tokens(T, S, positions)
     return materialize_mask(rule, T, S, device=device)
 
 
 def prefix(
-    T: int,
-    S: int,
-    prefix: int | Int[Tensor, " B"],
-    device: torch.device | str | None = None,
+    T: int, S: int, prefix: int | Int[Tensor, " B"], device: Device = None
 ) -> Bool[Tensor, "..."]:
     """Return a causal mask whose first `prefix` keys are open to all queries.
 
@@ -282,9 +210,7 @@ def block_sparse(layout: Bool[Tensor, "N M"], size: int) -> Bool[Tensor, "T S"]:
     return materialize_mask(rule, T, S, device=layout.device)
 
 
-def sinks(
-    T: int, S: int, count: int, device: torch.device | str | None = None
-) -> Bool[Tensor, "T S"]:
+def sinks(T: int, S: int, count: int, device: Device = None) -> Bool[Tensor, "T S"]:
     """Return True at the first `count` keys, never after the query.
 
     >>> print(draw_mask(sinks(5, 5, count=1) | window(5, 5, size=2)))

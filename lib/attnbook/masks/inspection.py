@@ -8,6 +8,7 @@ Source: the threads that chapter 7 links
 Axes: B batch, H heads, T queries, S keys
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -16,12 +17,7 @@ from torch import Tensor
 
 
 class Finding(NamedTuple):
-    """A likely mistake in a mask.
-
-    Attributes:
-        slug: a short name.
-        text: what was found, with the numbers.
-    """
+    """A likely mistake in a mask: a short name, and what was found, with numbers."""
 
     slug: str
     text: str
@@ -34,13 +30,8 @@ def inspect_mask(
 ) -> list[Finding]:
     """Return likely mistakes in a mask that should mean True = can attend.
 
-    An empty list means that nothing was found, not that the mask is right.
-
-    Args:
-        mask: the mask to be passed to `attend(query, key, value, mask)`.
-        query: the queries, with axes (B, H, T, D).
-        key: the keys, with axes (B, H, S, D); it may have fewer heads than the
-            query.
+    An empty list means that nothing was found, not that the mask is right. The
+    three arguments are those of `attend`; keys may have fewer heads than queries.
     """
     B, H, T = query.shape[:3]
     S = key.shape[-2]
@@ -70,81 +61,61 @@ def find_numbers(mask: Tensor) -> Finding:
     )
 
 
-def find_axis_errors(mask: Tensor, B: int, H: int, T: int, S: int) -> list[Finding]:
-    """Return findings on axes that broadcasting aligns with the wrong axis."""
-    found = []
+def find_axis_errors(mask: Tensor, B: int, H: int, T: int, S: int) -> Iterator[Finding]:
+    """Yield findings on axes that broadcasting aligns with the wrong axis."""
+    shape = tuple(mask.shape)
     if mask.ndim == 2 and mask.shape[0] == B == T and B > 1 and B != S:
-        found.append(
-            Finding(
-                "batch-as-queries",
-                f"shape {tuple(mask.shape)} is read as (T, S); if its first "
-                f"axis is the batch of {B}, write (B, 1, 1, S)",
-            )
+        yield Finding(
+            "batch-as-queries",
+            f"shape {shape} is read as (T, S); if its first axis is the batch of "
+            f"{B}, write (B, 1, 1, S)",
         )
     if mask.ndim == 3 and mask.shape[0] == B == H and B > 1:
-        found.append(
-            Finding(
-                "batch-as-heads",
-                f"shape {tuple(mask.shape)} is read as (H, T, S), the same for "
-                f"every sequence; if its first axis is the batch of {B}, write "
-                f"(B, 1, T, S)",
-            )
+        yield Finding(
+            "batch-as-heads",
+            f"shape {shape} is read as (H, T, S), the same for every sequence; if "
+            f"its first axis is the batch of {B}, write (B, 1, T, S)",
         )
     if mask.ndim >= 2 and mask.shape[-1] == 1 < S and mask.shape[-2] == T:
-        found.append(
-            Finding(
-                "queries-not-keys",
-                f"shape {tuple(mask.shape)} hides full queries from all keys; "
-                f"padding hides keys: write (B, 1, 1, S)",
-            )
+        yield Finding(
+            "queries-not-keys",
+            f"shape {shape} hides full queries from all keys; padding hides keys: "
+            f"write (B, 1, 1, S)",
         )
-    return found
 
 
-def find_empty_rows(full: Tensor) -> list[Finding]:
-    """Return findings on queries without keys, and on masks without effect."""
-    found = []
+def find_empty_rows(full: Tensor) -> Iterator[Finding]:
+    """Yield findings on queries without keys, and on masks without effect."""
     empty = ~full.any(-1)
     if empty.any():
         b, h, t = empty.nonzero()[0].tolist()
-        found.append(
-            Finding(
-                "empty-rows",
-                f"{int(empty.sum())} of {empty.numel()} queries have no key; "
-                f"the first is query {t} of head {h}, sequence {b}",
-            )
+        yield Finding(
+            "empty-rows",
+            f"{int(empty.sum())} of {empty.numel()} queries have no key; the first "
+            f"is query {t} of head {h}, sequence {b}",
         )
     if full.numel() and full.all():
-        found.append(Finding("nothing-hidden", "every query can attend to every key"))
-    return found
+        yield Finding("nothing-hidden", "every query can attend to every key")
 
 
-def find_order_errors(full: Tensor, T: int, S: int) -> list[Finding]:
-    """Return findings on an inverted or wrongly aligned causal mask."""
-    found: list[Finding] = []
+def find_order_errors(full: Tensor, T: int, S: int) -> Iterator[Finding]:
+    """Yield findings on an inverted or wrongly aligned causal mask."""
     q = torch.arange(T, device=full.device)[:, None]
     k = torch.arange(S, device=full.device)
     future, past = k > q + S - T, k < q + S - T
     one = full.flatten(0, 1)
     if not (future.any() and past.any()) or not len(one):
-        return found
-    sees_future = (one & future).any()
-    if sees_future and not (one & past).any():
-        found.append(
-            Finding(
-                "inverted",
-                "queries attend to later keys and to no earlier ones: does "
-                "True mean masked out here?",
-            )
+        return
+    if (one & future).any() and not (one & past).any():
+        yield Finding(
+            "inverted",
+            "queries attend to later keys and to no earlier ones: does True mean "
+            "masked out here?",
         )
-    upper_left = (k <= q).expand_as(one)
-    if T < S and torch.equal(one, upper_left):
-        found.append(
-            Finding(
-                "top-left",
-                f"causal from the top left: the last of {T} queries attends to "
-                f"{T} of {S} keys. With cached keys, the last query is aligned "
-                f"with the last key",
-            )
+    if T < S and torch.equal(one, (k <= q).expand_as(one)):
+        yield Finding(
+            "top-left",
+            f"causal from the top left: the last of {T} queries attends to {T} of "
+            f"{S} keys. With cached keys, the last query is aligned with the last "
+            f"key",
         )
-    return found

@@ -19,15 +19,11 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from attnbook.masks import evaluate_rule
-from attnbook.masks.rules import Rule, check_positive
+from attnbook.masks.rules import Device, Rule, check_positive
 
 
 def count_blocks(length: int, size: int) -> int:
-    """Return how many blocks of a size a length has.
-
-    Raises:
-        ValueError: if the size is below 1 or does not divide the length.
-    """
+    """Return how many blocks of a size, which must divide it, a length has."""
     check_positive(size=size)
     if length % size:
         raise ValueError(
@@ -37,17 +33,12 @@ def count_blocks(length: int, size: int) -> int:
 
 
 def cover_rule(
-    rule: Rule,
-    T: int,
-    S: int,
-    size: int,
-    device: torch.device | str | None = None,
+    rule: Rule, T: int, S: int, size: int, device: Device = None
 ) -> Bool[Tensor, "N M"]:
-    """Return the blocks in which a rule lets at least one query attend.
+    """Return the blocks of size x size in which a rule lets any query attend.
 
-    The rule is evaluated for one row of blocks at a time, so no (T, S) mask is
-    made. A layout depends on neither the sequence of a batch nor the head; nor
-    may the rule.
+    The rule, which may depend on neither the sequence of a batch nor the head, is
+    evaluated for one row of blocks at a time, so no (T, S) mask is made.
 
     >>> from attnbook.masks import draw_mask, rules
     >>> print(draw_mask(cover_rule(rules.window(8, 8, 3), 8, 8, size=2)))
@@ -55,12 +46,6 @@ def cover_rule(
     ●●··
     ·●●·
     ··●●
-
-    Args:
-        T: number of queries.
-        S: number of keys.
-        size: queries, and keys, of a block.
-        device: where the layout is made.
 
     Raises:
         ValueError: if blocks of this size do not divide T and S.
@@ -75,53 +60,13 @@ def cover_rule(
     return torch.stack(rows)
 
 
-def window_layout(
-    blocks: int, reach: int, device: torch.device | str | None = None
-) -> Bool[Tensor, "N N"]:
-    """Return a window of blocks: `reach` on each side of the query's own.
-
-    >>> from attnbook.masks import draw_mask
-    >>> print(draw_mask(window_layout(4, reach=1)))
-    ●●··
-    ●●●·
-    ·●●●
-    ··●●
-    """
-    index = torch.arange(blocks, device=device)
-    return (index[:, None] - index).abs() <= reach
-
-
-def global_layout(
-    blocks: int, count: int, device: torch.device | str | None = None
-) -> Bool[Tensor, "N N"]:
-    """Return global blocks: the first `count` attend, and are seen, anywhere.
-
-    >>> from attnbook.masks import draw_mask
-    >>> print(draw_mask(global_layout(4, count=1)))
-    ●●●●
-    ●···
-    ●···
-    ●···
-    """
-    chosen = torch.arange(blocks, device=device) < count
-    return chosen[:, None] | chosen
-
-
 def random_layout(
     taken: Bool[Tensor, "N M"], count: int, seed: int
 ) -> Bool[Tensor, "N M"]:
     """Return `count` random blocks for each row, none of them taken.
 
-    A row with fewer blocks left gets all of these.
-
-    >>> taken = window_layout(5, reach=1) | global_layout(5, count=1)
-    >>> random_layout(taken, count=1, seed=0).sum(-1).tolist()
-    [0, 1, 1, 1, 1]
-
-    Args:
-        taken: the blocks that the pattern has anyway.
-        count: random blocks of a row.
-        seed: of the private generator, so that a model keeps its pattern.
+    A row with fewer blocks left gets all of these. The seed is that of a private
+    generator, so that a model keeps its pattern.
     """
     rng = torch.Generator().manual_seed(seed)
     order = torch.rand(taken.shape, generator=rng).to(taken.device)
@@ -135,30 +80,39 @@ def bigbird_layout(
     global_blocks: int,
     random_blocks: int,
     seed: int,
-    device: torch.device | str | None = None,
+    device: Device = None,
 ) -> Bool[Tensor, "N N"]:
     """Return BigBird's layout: a window, global blocks and random blocks.
 
+    >>> from attnbook.masks import draw_mask
+    >>> print(draw_mask(bigbird_layout(6, 1, 1, random_blocks=0, seed=0)))
+    ●●●●●●
+    ●●●···
+    ●●●●··
+    ●·●●●·
+    ●··●●●
+    ●···●●
+
     Args:
-        blocks: number of blocks of the sequence.
         reach: blocks of the window on each side of the query's own.
-        global_blocks: number of global blocks, at the beginning.
-        random_blocks: number of random blocks of each row.
-        seed: of the random blocks.
-        device: where the layout is made.
+        global_blocks: how many, at the beginning; all attend to these, and these
+            to all.
+        random_blocks: how many for each row, drawn with the seed.
     """
-    fixed = window_layout(blocks, reach, device)
-    fixed = fixed | global_layout(blocks, global_blocks, device)
+    index = torch.arange(blocks, device=device)
+    near = (index[:, None] - index).abs() <= reach
+    chosen = index < global_blocks
+    fixed = near | chosen[:, None] | chosen
     return fixed | random_layout(fixed, random_blocks, seed)
 
 
 def receptive_field(
     mask: Bool[Tensor, "*B T T"], layers: int
 ) -> Bool[Tensor, "*B T T"]:
-    """Return which positions' inputs can reach each position after L layers.
+    """Return which positions' inputs can reach each position through the layers.
 
-    Row t is True at s if there is a path of at most L steps from t to s along
-    the mask. The residual connections also keep each position's own input.
+    Row t is True at s if the mask, the same in every layer, has a path of at most
+    `layers` steps from t to s. Residual connections keep each position's own input.
 
     >>> from attnbook.masks import draw_mask, window
     >>> print(draw_mask(receptive_field(window(6, 6, size=2), layers=3)))
@@ -168,10 +122,6 @@ def receptive_field(
     ●●●●··
     ·●●●●·
     ··●●●●
-
-    Args:
-        mask: True where a query can attend, the same in every layer.
-        layers: L.
 
     Raises:
         ValueError: if there is no layer, or the mask is not square.

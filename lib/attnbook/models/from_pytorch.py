@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from attnbook.attention.multi_head import MultiHeadAttention
-from attnbook.models.transformer_blocks import DecoderBlock, EncoderBlock
+from attnbook.models.transformer import DecoderBlock, EncoderBlock
 
 
 @torch.no_grad()

@@ -1,9 +1,8 @@
 """Listen, Attend and Spell: speech to letters, with attention over time.
 
-The listener is a pyramid of recurrent layers: each layer reads neighboring
-vectors as one, so that the decoder attends to few states. The speller is
-chapter 3's decoder: it attends after its recurrent step, and the result is part
-of the input of the next step.
+The listener is a pyramid of recurrent layers: each layer reads neighboring vectors as
+one, so that the decoder attends to few states. The speller is chapter 3's decoder with
+input feeding.
 
 Source: Chan et al. (2016), sections 3.1 and 3.2, equations 5 to 11,
     https://arxiv.org/abs/1508.01211. Departures: two layers, which read four
@@ -17,7 +16,6 @@ Axes: B batch, F frames, C channels (mel bands), T target symbols, S states of
 """
 
 import math
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -26,31 +24,33 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from attnbook.attention.recurrent import GeneralScore, GlobalAttention
-from attnbook.models.encoder import Memory, require_lengths
-from attnbook.models.encoder_decoder import Decoder, EncoderDecoder
-from attnbook.models.log_mel import RATE, STEP, log_mel_spectrogram
-from attnbook.models.luong_decoder import LuongDecoder
+from attnbook.models.recurrent import (
+    Decoder,
+    EncoderDecoder,
+    LuongDecoder,
+    Memory,
+    require_lengths,
+)
+from attnbook.models.whisper import RATE, STEP, log_mel_spectrogram
 
 FACTORS = (4, 2)  # how many vectors a layer of the pyramid reads as one
 BANDS = 40  # mel bands of a frame
+LIMIT = 3000  # frames
 SECONDS = math.prod(FACTORS) * STEP / RATE  # for which a state stands: 0.08
 
 
-def compute_frames(
-    sound: Float[Tensor, "N"], rate: int, bands: int = BANDS
-) -> Float[Tensor, "F C"]:
+def compute_frames(sound: Float[Tensor, "N"], rate: int) -> Float[Tensor, "F C"]:
     """Return the log-mel frames of a sound, one every 10 ms, without padding.
 
     Args:
         sound: samples between -1 and 1.
         rate: samples per second, which must be 16,000.
-        bands: C.
 
     Raises:
         ValueError: on another rate, or an empty sound.
     """
     seconds = max(1, math.ceil(len(sound) / RATE))
-    frames = log_mel_spectrogram(sound, rate, bands, seconds).T
+    frames = log_mel_spectrogram(sound, rate, BANDS, seconds).T
     return frames[: math.ceil(len(sound) / STEP)]
 
 
@@ -60,9 +60,6 @@ def join_neighbors(
     """Return each group of `factor` neighbors as one vector.
 
     S is F / factor, rounded up: the last group is padded with zeros.
-
-    Raises:
-        ValueError: if the factor is below 1.
     """
     if factor < 1:
         raise ValueError(f"a group has at least 1 frame, not {factor}")
@@ -77,23 +74,15 @@ class Listener(nn.Module):
     Args:
         channels: C, the width of a frame.
         hidden: width of each direction; the memory is twice as wide.
-        factors: how many vectors each layer reads as one.
-        limit: the largest number of frames accepted.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        hidden: int,
-        factors: Sequence[int] = FACTORS,
-        limit: int = 3000,
-    ):
+    def __init__(self, channels: int, hidden: int):
         super().__init__()
-        self.factors, self.limit, self.width = tuple(factors), limit, 2 * hidden
-        widths = [channels] + [2 * hidden] * (len(self.factors) - 1)
+        self.width, self.factors = 2 * hidden, FACTORS
+        widths = [channels] + [2 * hidden] * (len(FACTORS) - 1)
         self.layers = nn.ModuleList(
             nn.LSTM(n * width, hidden, batch_first=True, bidirectional=True)
-            for n, width in zip(self.factors, widths, strict=True)
+            for n, width in zip(FACTORS, widths, strict=True)
         )
 
     def forward(
@@ -102,15 +91,14 @@ class Listener(nn.Module):
         """Return one state for each group of frames, without padding.
 
         Raises:
-            ValueError: on a length of zero, one beyond the tensor, or more
-                frames than the limit.
+            ValueError: as `require_lengths`.
         """
-        require_lengths(frames, lengths, self.limit)
+        require_lengths(frames, lengths, LIMIT)
         positions = torch.arange(frames.shape[1], device=lengths.device)
         real = positions < lengths[:, None]
         states = frames.masked_fill(~real[:, :, None], 0.0)
         last = states
-        for factor, layer in zip(self.factors, self.layers, strict=True):
+        for factor, layer in zip(FACTORS, self.layers, strict=True):
             states = join_neighbors(states, factor)
             lengths = (lengths + factor - 1) // factor
             packed = pack_padded_sequence(
@@ -134,12 +122,12 @@ def make_listen_attend_spell(
     """Return a listener and a decoder that attends to its states.
 
     Args:
-        channels: C, the width of a frame.
+        channels: C.
         symbols: V, the special ones included.
         hidden: width of each direction of the listener.
         embedding: width of a symbol's vector.
         decoder: width of the decoder's state.
-        dropout: dropout probability of embedding and attentional vector.
+        dropout: of embedding and attentional vector.
     """
     listener = Listener(channels, hidden)
     width = listener.width
@@ -167,14 +155,7 @@ def make_last_state_speller(
 ) -> EncoderDecoder:
     """Return the same listener and chapter 1's decoder, without attention.
 
-    Args:
-        channels: C, the width of a frame.
-        symbols: V, the special ones included.
-        hidden: width of each direction of the listener.
-        embedding: width of a symbol's vector.
-        decoder: width of the decoder's state.
-        readout: width of the decoder's maxout layer.
-        dropout: dropout probability of embedding and readout.
+    Args as in `make_listen_attend_spell`; readout: the width of the maxout layer.
     """
     listener = Listener(channels, hidden)
     speller = Decoder(

@@ -1,32 +1,212 @@
-"""The Transformer: an encoder and a decoder without recurrence.
+"""The Transformer: its norms, blocks, encoder and decoder, and a language model.
 
-Both work with the `EncoderDecoder`, the training and the search of chapter 1.
+Encoder and decoder work with chapter 1's `EncoderDecoder`, training and search.
 
-Source: Vaswani et al. (2017), sections 3.1, 3.4 and 3.5,
-    https://arxiv.org/abs/1706.03762. Departure: source and target have
-    separate embeddings, as their vocabularies differ; the target's embedding is
-    tied to the output layer.
-Axes: B batch, S source symbols, T target symbols, C model width, V symbols,
-    H heads
+Source: Vaswani et al. (2017), sections 3.1, 3.3 to 3.5,
+    https://arxiv.org/abs/1706.03762; source and target have separate embeddings, as
+    their vocabularies differ, and the target's is tied to the output layer. Layer
+    norm: Ba, Kiros and Hinton (2016), section 3, equation 4,
+    https://arxiv.org/abs/1607.06450; RMSNorm: Zhang and Sennrich (2019), section 3,
+    equation 4, https://arxiv.org/abs/1910.07467; ε is under the root, as in PyTorch.
+    Pre-norm: Xiong et al. (2020), section 3, https://arxiv.org/abs/2002.04745. The
+    language model: Radford et al. (2018), section 3.1, with sinusoidal positions,
+    https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf
+    QK-norm: Dehghani et al. (2023), section 2, https://arxiv.org/abs/2302.05442, with
+    biases in the norms; the soft cap of scores: Gemma Team (2024), section 2,
+    https://arxiv.org/abs/2408.00118
+Axes: B batch, H heads, T queries or target symbols, S keys or source symbols, C model
+    width, D width of a head, F hidden width, V symbols
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from attnbook.attention.multi_head import MultiHeadAttention
 from attnbook.attention.self_attention import causal_mask
 from attnbook.data.vocabulary import PAD
-from attnbook.models.encoder import Memory, require_lengths
-from attnbook.models.encoder_decoder import DecoderOutput, EncoderDecoder
-from attnbook.models.transformer_blocks import (
-    DecoderBlock,
-    EncoderBlock,
-    PostNorm,
-    PreNorm,
+from attnbook.models.devices import sample_columns
+from attnbook.models.recurrent import (
+    DecoderOutput,
+    EncoderDecoder,
+    Memory,
+    require_lengths,
 )
 from attnbook.positions.absolute import sinusoidal
+
+
+def layer_norm(
+    x: Float[Tensor, "*B C"],
+    gain: Float[Tensor, " C"],
+    bias: Float[Tensor, " C"],
+    eps: float = 1e-5,
+) -> Float[Tensor, "*B C"]:
+    """Return gain · (x - mean) / √(variance + eps) + bias, vector by vector.
+
+    The variance is the mean of the squares, divided by C and not by C - 1.
+    """
+    centered = x - x.mean(dim=-1, keepdim=True)
+    variance = centered.square().mean(dim=-1, keepdim=True)
+    return centered * (variance + eps).rsqrt() * gain + bias
+
+
+class LayerNorm(nn.Module):
+    """Layer normalization with a learned gain and bias; ε is added to the variance."""
+
+    def __init__(self, width: int, eps: float = 1e-5):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+        self.eps = eps
+
+    def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
+        """Return each vector normalized."""
+        return layer_norm(x, self.weight, self.bias, self.eps)
+
+
+class RMSNorm(nn.Module):
+    """Division by the root mean square, with a learned gain; ε is under the root."""
+
+    def __init__(self, width: int, eps: float = 1e-5):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
+        """Return each vector, divided by its root mean square."""
+        mean_square = x.square().mean(dim=-1, keepdim=True)
+        return x * (mean_square + self.eps).rsqrt() * self.weight
+
+
+Sublayer = Callable[[Tensor], Tensor]
+
+
+class PostNorm(nn.Module):
+    """Post-norm residual connection: norm(x + sublayer(x)), dropout on the sublayer."""
+
+    norm: nn.Module
+
+    def __init__(self, width: int, dropout: float = 0.0):
+        super().__init__()
+        self.norm, self.drop = LayerNorm(width), nn.Dropout(dropout)
+
+    def forward(
+        self, x: Float[Tensor, "B T C"], sublayer: Sublayer
+    ) -> Float[Tensor, "B T C"]:
+        """Return the normalized sum of x and the sublayer's output."""
+        return self.norm(x + self.drop(sublayer(x)))
+
+    @staticmethod
+    def make_final_norm(width: int) -> nn.Module:
+        """Return the layer after the last block: none, it ends with a norm."""
+        return nn.Identity()
+
+
+class PreNorm(PostNorm):
+    """Pre-norm residual connection: x + sublayer(norm(x))."""
+
+    def forward(
+        self, x: Float[Tensor, "B T C"], sublayer: Sublayer
+    ) -> Float[Tensor, "B T C"]:
+        """Return the sum of x and the sublayer's output for normalized x."""
+        return x + self.drop(sublayer(self.norm(x)))
+
+    @staticmethod
+    def make_final_norm(width: int) -> nn.Module:
+        """Return the layer after the last block: a norm of the residual sum."""
+        return LayerNorm(width)
+
+
+class FeedForward(nn.Module):
+    """Position-wise feed-forward network: C to F (4 C in the paper), ReLU, F to C."""
+
+    def __init__(self, width: int, hidden: int, dropout: float = 0.0):
+        super().__init__()
+        self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
+        """Return each position's vector, passed through the network."""
+        return self.down(self.drop(F.relu(self.up(x))))
+
+
+class EncoderBlock(nn.Module):
+    """Self-attention, then the feed-forward network.
+
+    Args:
+        width: C.
+        heads: H.
+        hidden: F.
+        dropout: of the sublayers' outputs in training.
+        residual: the residual connection, `PostNorm` or `PreNorm`.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        hidden: int,
+        dropout: float = 0.0,
+        residual: type[nn.Module] = PostNorm,
+    ):
+        super().__init__()
+        self.attention = MultiHeadAttention(width, heads, dropout=dropout)
+        self.feed_forward = FeedForward(width, hidden, dropout)
+        self.residuals = nn.ModuleList(residual(width, dropout) for _ in range(2))
+
+    def forward(
+        self, x: Float[Tensor, "B T C"], mask: Bool[Tensor, "..."] | None = None
+    ) -> Float[Tensor, "B T C"]:
+        """Return x after both sublayers; True in the mask = can attend."""
+        first, second = self.residuals
+        x = first(x, lambda y: self.attention(y, mask=mask))
+        return second(x, self.feed_forward)
+
+
+class DecoderBlock(nn.Module):
+    """Causal self-attention, attention to the memory, feed-forward network.
+
+    Queries of the second attention come from the decoder, keys and values from the
+    encoder. Args as in `EncoderBlock`.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        hidden: int,
+        dropout: float = 0.0,
+        residual: type[nn.Module] = PostNorm,
+    ):
+        super().__init__()
+        self.attention = MultiHeadAttention(width, heads, dropout=dropout)
+        self.cross = MultiHeadAttention(width, heads, dropout=dropout)
+        self.feed_forward = FeedForward(width, hidden, dropout)
+        self.residuals = nn.ModuleList(residual(width, dropout) for _ in range(3))
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T C"],
+        memory: Float[Tensor, "B S C"],
+        mask: Bool[Tensor, "..."] | None = None,
+        memory_mask: Bool[Tensor, "..."] | None = None,
+    ) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B H T S"]]:
+        """Return x after all three sublayers, and cross-attention weights."""
+        first, second, third = self.residuals
+        recorded: list[Tensor] = []
+
+        def cross_attend(y: Tensor) -> Tensor:
+            output, weights = self.cross(y, memory, memory_mask, True)
+            recorded.append(weights)
+            return output
+
+        x = first(x, lambda y: self.attention(y, mask=mask))
+        x = second(x, cross_attend)
+        return third(x, self.feed_forward), recorded[0]
 
 
 @dataclass(frozen=True)
@@ -36,9 +216,9 @@ class Size:
     Attributes:
         width: C.
         heads: H.
-        hidden: width of the feed-forward networks.
+        hidden: F.
         blocks: number of blocks in the encoder, and in the decoder.
-        dropout: dropout probability in training.
+        dropout: in training.
         residual: the residual connection, `PreNorm` or `PostNorm`.
     """
 
@@ -58,9 +238,8 @@ class Size:
 class Embedding(nn.Module):
     """Symbol embeddings times √C plus sinusoidal positional encodings.
 
-    The entries are initialized with standard deviation 1/√C, so that the tied
-    output layer gives logits of size 1; times √C they are as large as the
-    positional encodings.
+    The entries start with standard deviation 1/√C, so that the tied output layer gives
+    logits of size 1; times √C they are as large as the positional encodings.
     """
 
     def __init__(self, symbols: int, width: int, dropout: float = 0.0):
@@ -93,8 +272,7 @@ class TransformerEncoder(nn.Module):
         """Return the states; padding is masked out, and its states are 0.
 
         Raises:
-            ValueError: on a length of zero, one beyond the tensor, or a source
-                longer than the model's limit.
+            ValueError: as `require_lengths`.
         """
         require_lengths(source, lengths, self.limit)
         x = self.embed(source)
@@ -108,8 +286,8 @@ class TransformerEncoder(nn.Module):
 class TransformerDecoder(nn.Module):
     """Causal self-attention and cross-attention blocks over the target symbols.
 
-    Its state is the symbols generated so far, which every step processes again.
-    (A KV cache avoids that; it is the subject of chapter 13.)
+    Its state is the symbols generated so far, which every step processes again; a KV
+    cache avoids that.
     """
 
     def __init__(self, symbols: int, size: Size):
@@ -119,9 +297,9 @@ class TransformerDecoder(nn.Module):
         self.norm = size.residual.make_final_norm(size.width)
 
     def forward(self, previous: Int[Tensor, "B T"], memory: Memory) -> DecoderOutput:
-        """Return logits of every next symbol, and the last block's weights.
+        """Return logits of every next symbol, and the last block's weights, averaged.
 
-        The weights are the mean over the heads. The output layer is tied to the
+        The weights are the mean over the heads; the output layer is tied to the
         embedding.
         """
         x = self.embed(previous)
@@ -153,3 +331,97 @@ def transformer(sources: int, targets: int, size: Size) -> EncoderDecoder:
     return EncoderDecoder(
         TransformerEncoder(sources, size), TransformerDecoder(targets, size)
     )
+
+
+class LanguageModel(nn.Module):
+    """Causal Transformer blocks with tied input and output embeddings."""
+
+    def __init__(self, symbols: int, size: Size):
+        super().__init__()
+        self.embed = Embedding(symbols, size.width, size.dropout)
+        self.blocks = size.stack(EncoderBlock)
+        self.norm = size.residual.make_final_norm(size.width)
+
+    def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
+        """Return logits: at each position, of the next symbol."""
+        x = self.embed(ids)
+        mask = causal_mask(ids.shape[1], ids.shape[1], x.device)
+        for block in self.blocks:
+            x = block(x, mask)
+        return self.norm(x) @ self.embed.table.weight.T
+
+
+@torch.no_grad()
+def sample(
+    model: nn.Module,
+    ids: Int[Tensor, "B T"],
+    count: int,
+    temperature: float | int = 1.0,
+    window: int | None = None,
+    rng: torch.Generator | None = None,
+) -> Int[Tensor, "B _"]:
+    """Return ids with `count` more symbols sampled from the model.
+
+    Args:
+        model: from ids (B, T) to logits (B, T, V).
+        ids: the beginning, at least one symbol.
+        count: how many symbols to add.
+        temperature: divides the logits; 0 takes the most probable symbol.
+        window: how many of the last symbols the model gets; all unless given.
+        rng: one on the CPU gives the same symbols for one seed everywhere.
+
+    Raises:
+        ValueError: on a negative temperature or an empty beginning.
+    """
+    if temperature < 0:
+        raise ValueError(f"temperature is {temperature} but must be at least 0")
+    if not ids.shape[1]:
+        raise ValueError(
+            f"ids of shape {tuple(ids.shape)} are empty: sampling "
+            "needs at least 1 symbol"
+        )
+    for _ in range(count):
+        inputs = ids if window is None else ids[:, -window:]
+        logits = model(inputs)[:, -1]
+        if temperature == 0:
+            drawn = logits.argmax(-1, keepdim=True)
+        else:
+            probabilities = (logits / temperature).softmax(-1)
+            drawn = sample_columns(probabilities, rng)
+        ids = torch.cat([ids, drawn], dim=1)
+    return ids
+
+
+def soft_cap(scores: Float[Tensor, "*B S"], cap: float) -> Tensor:
+    """Return cap · tanh(scores / cap); raise ValueError if the cap is not above 0."""
+    if not cap > 0:
+        raise ValueError(f"the cap must be above 0, not {cap}")
+    return cap * torch.tanh(scores / cap)
+
+
+class QKNormAttention(MultiHeadAttention):
+    """Multi-head attention with layer-normalized queries and keys (QK-norm)."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__(width, heads)
+        self.norms = nn.ModuleList(LayerNorm(width // heads) for _ in range(2))
+
+    def scores(
+        self, query: Float[Tensor, "B H T D"], key: Float[Tensor, "B H S D"]
+    ) -> Float[Tensor, "B H T S"]:
+        """Return the scores of normalized queries and keys."""
+        return super().scores(self.norms[0](query), self.norms[1](key))
+
+
+class SoftCapAttention(MultiHeadAttention):
+    """Multi-head attention whose scores lie between -cap and cap (soft-capping)."""
+
+    def __init__(self, width: int, heads: int, cap: float):
+        super().__init__(width, heads)
+        self.cap = cap
+
+    def scores(
+        self, query: Float[Tensor, "B H T D"], key: Float[Tensor, "B H S D"]
+    ) -> Float[Tensor, "B H T S"]:
+        """Return the capped scores."""
+        return soft_cap(super().scores(query, key), self.cap)

@@ -1,16 +1,21 @@
-"""Whisper: a Transformer that reads a spectrogram and generates text.
+"""Whisper: a Transformer that reads a log-mel spectrogram and generates text.
 
-Encoder and decoder are stacks of chapter 9's pre-norm blocks. Two convolutions
-halve the number of frames before the first block of the encoder.
+The spectrogram: a window of 25 ms moves over the sound in steps of 10 ms; the squared
+magnitudes of its Fourier transform are summed in 80 overlapping bands, which are
+equally wide on the mel scale: linear up to 1,000 Hz, logarithmic above. Two
+convolutions halve the number of frames. Encoder and decoder are stacks of chapter 9's
+pre-norm blocks.
 
-Source: Radford et al. (2022), section 2.2, https://arxiv.org/abs/2212.04356;
-    the GELU activation is that of https://github.com/openai/whisper. Its key
-    projections have no bias; ours have one, which is zero.
-Axes: B batch, M mel bands, F frames of the spectrogram, S encoder positions
+Source: Radford et al. (2022), section 2.2, https://arxiv.org/abs/2212.04356; padding,
+    clamping, scaling and GELU: https://github.com/openai/whisper; the mel scale is that
+    of Slaney's Auditory Toolbox, as in librosa. Departure: key projections have a bias,
+    which is zero.
+Axes: N samples, M mel bands, K frequencies, F frames, B batch, S encoder positions
     (F / 2), T tokens, L blocks, H heads, C model width, V tokens known
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from unittest import mock
@@ -21,13 +26,84 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attnbook.attention.self_attention import causal_mask
-from attnbook.models.layer_norm import LayerNorm
-from attnbook.models.transformer_blocks import (
+from attnbook.models.transformer import (
     DecoderBlock,
     EncoderBlock,
     FeedForward,
+    LayerNorm,
     PreNorm,
 )
+
+RATE = 16_000  # samples per second
+WINDOW, STEP = 400, 160  # samples: 25 ms and 10 ms
+SECONDS = 30  # of what Whisper reads at once
+CORNER, RATIO = 1000.0, math.log(6.4) / 27  # of the mel scale, in Hz, per mel
+
+
+def hertz_to_mel(frequency: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
+    """Return frequencies on the mel scale: 200/3 Hz per mel up to 1,000 Hz."""
+    above = 15 + (frequency.clamp_min(CORNER) / CORNER).log() / RATIO
+    return torch.where(frequency < CORNER, frequency * 3 / 200, above)
+
+
+def mel_to_hertz(mel: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
+    """Return frequencies in Hz, the inverse of `hertz_to_mel`."""
+    above = CORNER * ((mel - 15) * RATIO).exp()
+    return torch.where(mel < 15, mel * 200 / 3, above)
+
+
+def make_mel_filters(
+    bands: int = 80,
+    frequencies: int = WINDOW // 2 + 1,
+    device: torch.device | str | None = None,
+) -> Float[Tensor, "M K"]:
+    """Return triangles of equal area over the frequencies from 0 to RATE / 2."""
+    double = torch.float64
+    top = hertz_to_mel(torch.tensor(RATE / 2, dtype=double))
+    corners = mel_to_hertz(torch.linspace(0, 1, bands + 2, dtype=double) * top)
+    f = torch.linspace(0, RATE / 2, frequencies, dtype=double)
+    left, middle, right = (corners[i : bands + i, None] for i in range(3))
+    rising = (f - left) / (middle - left)
+    falling = (right - f) / (right - middle)
+    triangles = torch.minimum(rising, falling).clamp_min(0)
+    return (triangles * 2 / (right - left)).float().to(device)
+
+
+def log_mel_spectrogram(
+    sound: Float[Tensor, "N"], rate: int, bands: int = 80, seconds: int = SECONDS
+) -> Float[Tensor, "M F"]:
+    """Return the spectrogram of a sound that is padded with silence.
+
+    Powers below 10⁻⁸ of the largest one are raised to it; the logarithm is then shifted
+    by 4 and divided by 4, so that the values are about 1.
+
+    Args:
+        sound: samples between -1 and 1.
+        rate: samples per second, which must be 16,000.
+        bands: M.
+        seconds: the length with padding; F is 100 times as large.
+
+    Raises:
+        ValueError: on another rate, an empty sound, or one that is too long.
+    """
+    if rate != RATE:
+        raise ValueError(
+            f"the sound has {rate:,} samples per second, but the spectrogram "
+            f"needs {RATE:,}"
+        )
+    samples = seconds * RATE
+    if not 0 < len(sound) <= samples:
+        raise ValueError(
+            f"the sound has {len(sound):,} samples, but the spectrogram takes "
+            f"1 to {samples:,}"
+        )
+    padded = F.pad(sound, (0, samples - len(sound)))
+    window = torch.hann_window(WINDOW, device=sound.device)
+    waves = torch.stft(padded, WINDOW, STEP, window=window, return_complex=True)
+    power = waves[:, :-1].abs().square()
+    filters = make_mel_filters(bands, len(power), sound.device)
+    log = (filters @ power).clamp_min(1e-10).log10()
+    return (torch.maximum(log, log.amax() - 8) + 4) / 4
 
 
 @dataclass(frozen=True)
@@ -105,10 +181,7 @@ class WhisperEncoder(nn.Module):
 
 
 class WhisperDecoder(nn.Module):
-    """Causal self-attention and cross-attention blocks over the tokens.
-
-    The output layer is tied to the embedding.
-    """
+    """Causal self-attention and cross-attention blocks; a tied output layer."""
 
     def __init__(self, config: WhisperConfig):
         super().__init__()
@@ -117,10 +190,10 @@ class WhisperDecoder(nn.Module):
         self.blocks = config.stack(DecoderBlock)
         self.norm = LayerNorm(config.width)
 
-    def compute_states(
+    def forward(
         self, ids: Int[Tensor, "B T"], memory: Float[Tensor, "B S C"]
-    ) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B L H T S"]]:
-        """Return the states after the last norm, and cross-attention weights.
+    ) -> tuple[Float[Tensor, "B T V"], Float[Tensor, "B L H T S"]]:
+        """Return logits of every next token, and all cross-attention weights.
 
         Raises:
             ValueError: if there are more tokens than positions for them.
@@ -135,30 +208,11 @@ class WhisperDecoder(nn.Module):
         for block in self.blocks:
             x, weights = block(x, memory, causal)
             maps.append(weights)
-        return self.norm(x), torch.stack(maps, dim=1)
-
-    def compute_logits(self, states: Float[Tensor, "B T C"]) -> Float[Tensor, "B T V"]:
-        """Return the logits of every next token."""
-        return states @ self.embed.weight.T
-
-    def forward(
-        self, ids: Int[Tensor, "B T"], memory: Float[Tensor, "B S C"]
-    ) -> tuple[Float[Tensor, "B T V"], Float[Tensor, "B L H T S"]]:
-        """Return logits of every next token, and all cross-attention weights.
-
-        Raises:
-            ValueError: if there are more tokens than positions for them.
-        """
-        states, maps = self.compute_states(ids, memory)
-        return self.compute_logits(states), maps
+        return self.norm(x) @ self.embed.weight.T, torch.stack(maps, dim=1)
 
 
 class Whisper(nn.Module):
-    """The encoder and the decoder.
-
-    Args:
-        config: the sizes.
-    """
+    """The encoder and the decoder."""
 
     def __init__(self, config: WhisperConfig):
         super().__init__()
@@ -180,19 +234,14 @@ class Whisper(nn.Module):
 
 @contextmanager
 def keep_memory_projections(decoder: WhisperDecoder) -> Iterator[None]:
-    """Project the encoder's states to keys and values only once.
+    """Project the encoder's states to keys and values only once, without gradients.
 
-    Inside the `with` block, the cross-attentions keep their last keys and
-    values, and use them again if they are called with the same memory: the same
-    tensor object, which must not be changed.
-
-    Args:
-        decoder: without gradients.
+    Inside the `with` block, the cross-attentions keep their last keys and values, and
+    use them again if they are called with the same memory: the same tensor object,
+    which must not be changed.
     """
 
-    def remember(
-        project: Callable[[Tensor], Tensor],
-    ) -> Callable[[Tensor], Tensor]:
+    def remember(project: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         kept: list[Tensor] = []
 
         def wrapped(memory: Tensor) -> Tensor:
@@ -209,38 +258,3 @@ def keep_memory_projections(decoder: WhisperDecoder) -> Iterator[None]:
                 wrapped = remember(layer.forward)
                 stack.enter_context(mock.patch.object(layer, "forward", wrapped))
         yield
-
-
-@torch.no_grad()
-def transcribe_greedily(
-    decoder: WhisperDecoder,
-    memory: Float[Tensor, "B S C"],
-    start: Sequence[int],
-    end: int,
-    limit: int,
-) -> list[list[int]]:
-    """Return the tokens that the decoder generates, without start and end.
-
-    Every step takes the most likely token among those up to `end`, because the
-    tokens after it are Whisper's special ones.
-
-    Args:
-        decoder: in evaluation mode.
-        memory: the encoder's states.
-        start: the tokens with which a transcription begins.
-        end: the token with which it ends.
-        limit: the most tokens that are generated.
-    """
-    ids = memory.new_tensor([start] * len(memory), dtype=torch.long)
-    ended = torch.zeros_like(ids[:, 0], dtype=torch.bool)
-    with keep_memory_projections(decoder):
-        for _ in range(limit):
-            states, _ = decoder.compute_states(ids, memory)
-            logits = decoder.compute_logits(states[:, -1:])[:, 0, : end + 1]
-            best = logits.argmax(dim=-1).masked_fill(ended, end)
-            ids = torch.cat([ids, best[:, None]], dim=1)
-            ended = ended | (best == end)
-            if bool(ended.all()):
-                break
-    rows = ids[:, len(start) :].tolist()
-    return [row[: row.index(end)] if end in row else row for row in rows]

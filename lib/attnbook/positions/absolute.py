@@ -10,21 +10,20 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
+Device = torch.device | str | None
+
 
 def frequencies(
     width: int,
     base: float | int = 10000.0,
     dtype: torch.dtype = torch.float32,
-    device: torch.device | str | None = None,
+    device: Device = None,
 ) -> Float[Tensor, "P"]:
     """Return the angle per position of each pair of columns, fastest first.
 
     Pair i of P rotates by base^(-i / P) per position, so that its wavelength is
     2π · base^(i / P) positions. They are computed in double precision on the
     CPU (Apple's GPUs have none), so that they are the same on every device.
-
-    Raises:
-        ValueError: if the width is not even.
     """
     if width < 2 or width % 2:
         raise ValueError(f"pairs need an even width of at least 2, not {width}")
@@ -45,20 +44,14 @@ def sinusoidal_at(
 
 
 def sinusoidal(
-    length: int,
-    width: int,
-    base: float | int = 10000.0,
-    device: torch.device | str | None = None,
+    length: int, width: int, base: float | int = 10000.0, device: Device = None
 ) -> Float[Tensor, "T C"]:
     """Return the sinusoidal encodings of positions 0 to length - 1."""
     return sinusoidal_at(torch.arange(length, device=device), width, base)
 
 
 def shift_matrix(
-    offset: float | int,
-    width: int,
-    base: float | int = 10000.0,
-    device: torch.device | str | None = None,
+    offset: float | int, width: int, base: float | int = 10000.0, device: Device = None
 ) -> Float[Tensor, "C C"]:
     """Return the matrix M with sinusoidal_at(p + offset) = M sinusoidal_at(p).
 
@@ -86,12 +79,9 @@ class SinusoidalEncoding(nn.Module):
 
 
 class LearnedEncoding(nn.Module):
-    """Learned encodings: one parameter vector for each position.
+    """Learned encodings: one vector of `width` for each of `length` positions.
 
-    Args:
-        length: number of positions in the table.
-        width: C.
-        std: standard deviation of the initial entries.
+    `std` is the standard deviation of the initial entries.
     """
 
     def __init__(self, length: int, width: int, std: float | int = 0.02):
@@ -99,11 +89,7 @@ class LearnedEncoding(nn.Module):
         self.table = nn.Parameter(std * torch.randn(length, width))
 
     def forward(self, positions: Int[Tensor, "*T"]) -> Float[Tensor, "*T C"]:
-        """Return the vectors to add to the embeddings at these positions.
-
-        Raises:
-            ValueError: if a position is outside the table.
-        """
+        """Return the vectors to add to the embeddings at these positions."""
         rows = len(self.table)
         low, high = (int(x) for x in positions.aminmax())
         if low < 0 or high >= rows:

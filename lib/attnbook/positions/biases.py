@@ -20,30 +20,29 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from attnbook.positions.absolute import Device
 
-def distances(
-    queries: int, keys: int, device: torch.device | str | None = None
-) -> Int[Tensor, "T S"]:
-    """Return key position minus query position, for every query and key.
 
-    The last query is aligned with the last key (bottom right), as in
-    `causal_mask`.
-    """
+def distances(queries: int, keys: int, device: Device = None) -> Int[Tensor, "T S"]:
+    """Return key position minus query position, for every query and key."""
     s = torch.arange(keys, device=device)
     t = torch.arange(keys - queries, keys, device=device)
     return s - t[:, None]
 
 
-def alibi_slopes(
-    heads: int, device: torch.device | str | None = None
-) -> Float[Tensor, "H"]:
+def clip_distances(
+    queries: int, keys: int, rows: int, device: Device = None
+) -> Int[Tensor, "T S"]:
+    """Return which of the table's rows, 2 · reach + 1, is that of each distance."""
+    reach = rows // 2
+    return distances(queries, keys, device).clamp(-reach, reach) + reach
+
+
+def alibi_slopes(heads: int, device: Device = None) -> Float[Tensor, "H"]:
     """Return ALiBi's slopes: with 8 heads 1/2, 1/4, ..., 1/256.
 
     If the number of heads is not a power of two: the slopes of the next smaller
     power, then every other slope of the next larger power.
-
-    Raises:
-        ValueError: if `heads` is below 1.
     """
     if heads < 1:
         raise ValueError(f"slopes need at least 1 head, not {heads}")
@@ -57,15 +56,9 @@ def alibi_slopes(
 
 
 def alibi(
-    heads: int,
-    queries: int,
-    keys: int,
-    device: torch.device | str | None = None,
+    heads: int, queries: int, keys: int, device: Device = None
 ) -> Float[Tensor, "H T S"]:
-    """Return minus slope times distance, on both sides of the query.
-
-    The result is in single precision; `.to(query)` converts it.
-    """
+    """Return minus slope times distance, on both sides, in single precision."""
     away = distances(queries, keys, device).abs()
     return -alibi_slopes(heads, device)[:, None, None] * away
 
@@ -73,17 +66,11 @@ def alibi(
 def relative_bias(
     table: Float[Tensor, "H R"], queries: int, keys: int
 ) -> Float[Tensor, "H T S"]:
-    """Return table[h, clip(s - t, -reach, reach) + reach]; R = 2 reach + 1.
-
-    Raises:
-        ValueError: if the table has an even number of columns.
-    """
+    """Return table[h, clip(s - t, -reach, reach) + reach]; R = 2 reach + 1."""
     columns = table.shape[-1]
     if columns % 2 == 0:
         raise ValueError(f"a table of 2 · reach + 1 columns cannot have {columns}")
-    reach = columns // 2
-    away = distances(queries, keys, table.device)
-    return table[:, away.clamp(-reach, reach) + reach]
+    return table[:, clip_distances(queries, keys, columns, table.device)]
 
 
 def t5_bucket(
@@ -95,9 +82,7 @@ def t5_bucket(
     """Return the bucket of a distance s - t: exact if near, else logarithmic.
 
     Args:
-        distance: key position minus query position.
-        buckets: number of buckets in total; half of those of each direction are
-            for exact distances.
+        buckets: in total; half of those of each direction are for exact distances.
         max_distance: distances from here on share the last bucket.
         bidirectional: whether keys after the query use the second half of the
             buckets; otherwise they count as distance 0.
@@ -123,7 +108,6 @@ class AlibiBias(nn.Module):
     def __init__(self, heads: int):
         super().__init__()
         self.heads = heads
-
         # An empty buffer that records the module's device; it is not saved.
         self.register_buffer("device_marker", torch.empty(0), persistent=False)
 
@@ -156,14 +140,6 @@ class T5Bias(nn.Module):
         ]
 
 
-def clip_distances(
-    queries: int, keys: int, columns: int, device: torch.device | None = None
-) -> Int[Tensor, "T S"]:
-    """Return the table row of the clipped distance of each query and key."""
-    reach = columns // 2
-    return distances(queries, keys, device).clamp(-reach, reach) + reach
-
-
 def shaw_bias(
     query: Float[Tensor, "B H T D"], table: Float[Tensor, "R D"], keys: int
 ) -> Float[Tensor, "B H T S"]:
@@ -189,11 +165,9 @@ def shaw_output(
 
 
 class ShawEncoding(nn.Module):
-    """Learned vectors of distances up to `reach`, for keys and for values.
+    """Learned vectors of `width` D = E, for keys and for values, by distance.
 
-    Args:
-        width: D of a head, and E.
-        reach: larger distances are clipped to this one.
+    Distances beyond `reach` are clipped to it.
     """
 
     def __init__(self, width: int, reach: int):

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from attnbook.positions.absolute import frequencies
+from attnbook.positions.absolute import Device, frequencies
 
 
 def rotary_angles(
@@ -59,10 +59,7 @@ def rotate(
 ) -> Float[Tensor, "B H T D"]:
     """Return queries or keys rotated by position, neighboring columns paired.
 
-    Args:
-        x: queries or keys.
-        positions: (T,), or (B, 1, T) if each sequence of a batch has its own.
-        base: of the frequencies.
+    Positions are (T,), or (B, 1, T) if each sequence of a batch has its own.
     """
     return apply_rotary(x, rotary_angles(positions, rotary_frequencies(x, base)))
 
@@ -87,15 +84,6 @@ def rotate_partly(
     Partial RoPE as in GPT-NeoX-20B (Black et al. 2022, section 2.1.1,
     https://arxiv.org/abs/2204.06745), which rotates a quarter of the columns.
     The frequencies are those of a head with only these columns.
-
-    Args:
-        x: queries or keys.
-        positions: as in `rotate`.
-        columns: how many columns are rotated; even.
-        base: of the frequencies.
-
-    Raises:
-        ValueError: if x has fewer columns.
     """
     if columns > x.shape[-1]:
         raise ValueError(f"{columns} columns cannot be rotated: x has {x.shape[-1]}")
@@ -106,49 +94,33 @@ def rotate_partly(
 def rotary_frequencies(
     x: Float[Tensor, "... D"], base: float | int
 ) -> Float[Tensor, "P"]:
-    """Return the frequencies for x: never in half precision.
+    """Return the frequencies for x, never in half precision.
 
-    bfloat16 has 8 significant bits: it cannot represent all positions above
-    256.
+    bfloat16 has 8 significant bits: it cannot represent all positions above 256.
     """
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     return frequencies(x.shape[-1], base, dtype, x.device)
 
 
-def halves_permutation(
-    width: int, device: torch.device | str | None = None
-) -> Int[Tensor, "D"]:
-    """Return the permutation p of columns that converts between the pairings.
-
-    rotate(x)[..., p] equals rotate_halves(x[..., p]) for
-    p = halves_permutation(D).
-    """
+def halves_permutation(width: int, device: Device = None) -> Int[Tensor, "D"]:
+    """Return p with rotate(x)[..., p] equal to rotate_halves(x[..., p])."""
     columns = torch.arange(width, device=device)
     return torch.cat([columns[::2], columns[1::2]])
 
 
 def interpolate_positions(
-    width: int,
-    factor: float | int,
-    base: float | int = 10000.0,
-    device: torch.device | str | None = None,
+    width: int, factor: float | int, base: float | int = 10000.0, device: Device = None
 ) -> Float[Tensor, "P"]:
     """Return all frequencies divided by the factor (position interpolation)."""
     return frequencies(width, base, device=device) / factor
 
 
 def scale_ntk_aware(
-    width: int,
-    factor: float | int,
-    base: float | int = 10000.0,
-    device: torch.device | str | None = None,
+    width: int, factor: float | int, base: float | int = 10000.0, device: Device = None
 ) -> Float[Tensor, "P"]:
     """Return frequencies of a larger base: base · factor^(D / (D - 2)).
 
     The fastest pair is unchanged, the slowest is divided by the factor.
-
-    Raises:
-        ValueError: if there is only one pair, which is both.
     """
     if width < 4:
         raise ValueError(f"at least 2 pairs (width 4) are needed, not {width}")
@@ -163,19 +135,15 @@ def scale_yarn(
     base: float | int = 10000.0,
     slow: float | int = 1.0,
     fast: float | int = 32.0,
-    device: torch.device | str | None = None,
+    device: Device = None,
 ) -> Float[Tensor, "P"]:
     """Return frequencies in which only slow pairs are divided by the factor.
 
     Args:
-        width: D.
         factor: s, how many times longer the sequences become.
         length: the sequence length in training.
-        base: of the frequencies.
         slow: pairs with fewer rotations in this length are divided.
-        fast: pairs with more rotations are unchanged; in between, a linear
-            ramp.
-        device: of the frequencies; the default device unless given.
+        fast: pairs with more are unchanged; in between, a linear ramp.
     """
     rates = frequencies(width, base, device=device)
     rotations = length * rates / (2 * math.pi)
@@ -183,45 +151,15 @@ def scale_yarn(
     return unchanged * rates + (1 - unchanged) * rates / factor
 
 
-def scale_dynamic_ntk(
-    width: int,
-    length: int,
-    trained: int,
-    base: float | int = 10000.0,
-    device: torch.device | str | None = None,
-) -> Float[Tensor, "P"]:
-    """Return NTK-aware frequencies for the present length of a sequence.
-
-    The factor is length / trained, and 1 for sequences no longer than those of
-    training. The frequencies change while a sequence grows, so a KV cache has
-    to contain keys that are not rotated yet.
-
-    Args:
-        width: D.
-        length: the present length of the sequence.
-        trained: the sequence length in training.
-        base: of the frequencies.
-        device: of the frequencies; the default device unless given.
-    """
-    return scale_ntk_aware(width, max(1.0, length / trained), base, device)
-
-
 def scale_llama3(
     width: int,
     factor: float | int = 8.0,
     length: int = 8192,
     base: float | int = 500000.0,
-    device: torch.device | str | None = None,
+    device: Device = None,
 ) -> Float[Tensor, "P"]:
     """Return the frequencies of Llama 3.1: YaRN's ramp from 1 to 4 rotations.
 
     Llama 3.1 has no attention factor. The defaults are those of its models.
-
-    Args:
-        width: D.
-        factor: by which slow pairs are divided.
-        length: the sequence length before the extension.
-        base: of the frequencies.
-        device: of the frequencies; the default device unless given.
     """
     return scale_yarn(width, factor, length, base, 1.0, 4.0, device)

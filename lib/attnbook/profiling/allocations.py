@@ -1,12 +1,18 @@
-"""How much memory a call takes: at its peak, and saved for the backward pass.
+"""What a call does: its peak memory, what autograd saves, bytes and operations.
+
+For bytes moved, every operation that reaches PyTorch's kernels is taken to read
+its inputs and to write its results once; views move nothing. All of it works on
+the device "meta" too: tensors with sizes and without numbers, at any length.
 
 Source: PyTorch's profiler, https://docs.pytorch.org/docs/stable/profiler.html,
-    and its hooks on saved tensors,
-    https://docs.pytorch.org/docs/stable/autograd.html; on a GPU its statistics,
+    its hooks on saved tensors,
+    https://docs.pytorch.org/docs/stable/autograd.html, its `FlopCounterMode`;
+    on a GPU its statistics,
     https://docs.pytorch.org/docs/stable/notes/cuda.html
 """
 
 import json
+import math
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,29 +23,26 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from attnbook.profiling.sizes import Count
 
 
 def collect_tensors(values: object) -> list[Tensor]:
-    """Return the tensors in nested tuples, lists and dictionaries, in order.
-
-    `torch.utils._pytree` takes longer than the operations whose arguments it
-    would search.
-    """
-    found: list[Tensor] = []
-    rest = [values]
-    while rest:
-        x = rest.pop()
-        if isinstance(x, Tensor):
-            found.append(x)
-        elif isinstance(x, tuple | list):
-            rest.extend(reversed(x))
-        elif isinstance(x, dict):
-            rest.extend(reversed(x.values()))
-    return found
+    """Return the tensors in nested tuples, lists and dictionaries, in order."""
+    # `torch.utils._pytree` takes longer than the operations whose arguments it
+    # would search.
+    if isinstance(values, Tensor):
+        return [values]
+    if isinstance(values, dict):
+        values = values.values()
+    elif not isinstance(values, tuple | list):
+        return []
+    return [x for value in values for x in collect_tensors(value)]
 
 
 def get_storage_key(x: Tensor) -> StorageWeakRef:
-    """Return a name for the memory behind a tensor; views of it share it."""
+    """Return a key for the memory behind a tensor; its views share it."""
     return StorageWeakRef(x.untyped_storage())
 
 
@@ -48,12 +51,8 @@ def count_saved_bytes(
 ) -> int:
     """Return the bytes that autograd saves during a call for the backward pass.
 
-    Views are counted once, with all of the memory behind them. Works on the
-    device "meta" too, where tensors have sizes and no numbers.
-
-    Args:
-        call: returns something that has a gradient.
-        besides: tensors that exist anyway and do not count.
+    Views are counted once, with all of the memory behind them. The tensors
+    `besides` exist anyway and do not count.
     """
     known = {get_storage_key(x) for x in besides}
     stores: dict[StorageWeakRef, int] = {}
@@ -70,11 +69,7 @@ def count_saved_bytes(
 
 
 class PeakMeter(TorchDispatchMode):
-    """Records how much memory operations hold inside `with`.
-
-    Attributes:
-        peak_bytes: the most bytes held at once, of tensors made inside.
-    """
+    """Records the most bytes of new tensors that exist at once inside `with`."""
 
     def __init__(self):
         super().__init__()
@@ -107,7 +102,6 @@ class PeakMeter(TorchDispatchMode):
         return made
 
     def _remove_freed(self) -> None:
-        """Count no longer what was freed."""
         self.held = {k: x for k, x in self.held.items() if not x[0].expired()}
         self.held_bytes = sum(size for _, size in self.held.values())
 
@@ -117,12 +111,8 @@ def measure_peak_bytes(call: Callable[[], object], device: str = "cpu") -> int:
 
     Tensors made before the call do not count; what it returns does. On "cpu"
     and "cuda" the allocator is asked, so that what an operation needs
-    internally is included. On "meta", where tensors have no numbers, the
-    tensors that exist after each operation are added up.
-
-    Args:
-        call: what is measured.
-        device: where its tensors are: "cpu", "cuda" or "meta".
+    internally is included. On "meta" the tensors that exist after each
+    operation are added up.
     """
     if device == "meta":
         with PeakMeter() as meter:
@@ -148,3 +138,48 @@ def measure_peak_bytes(call: Callable[[], object], device: str = "cpu") -> int:
         held += change
         most = max(most, held)
     return most
+
+
+ALLOCATE_ONLY = {"empty", "empty_like", "empty_strided", "new_empty"}
+
+
+def count_moved_bytes(x: Tensor) -> int:
+    """Return the bytes of a tensor's numbers; a broadcast axis has one."""
+    pairs = zip(x.shape, x.stride(), strict=True)
+    return x.element_size() * math.prod(n for n, step in pairs if step or n == 0)
+
+
+class TrafficMeter(TorchDispatchMode):
+    """Records the name and the bytes of each operation inside `with`."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps: list[tuple[str, Count]] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        """Run an operation, and record what it moved."""
+        kwargs = kwargs or {}
+        made = func(*args, **kwargs)
+        taken, given = collect_tensors((args, kwargs)), collect_tensors(made)
+        name = func._schema.name.partition("::")[2]
+        known = {get_storage_key(x) for x in taken}
+        view = all(get_storage_key(x) in known for x in given)
+        if (view and not func._schema.is_mutable) or name in ALLOCATE_ONLY:
+            return made
+        read, written = (sum(map(count_moved_bytes, x)) for x in (taken, given))
+        self.steps.append((name, Count(0, read, written)))
+        return made
+
+
+def trace_call(call: Callable[[], object]) -> Count:
+    """Return the operations of a call's products, and the bytes it moves."""
+    flops, traffic = FlopCounterMode(display=False), TrafficMeter()
+    with flops, traffic:
+        call()
+    moves = [count for _, count in traffic.steps]
+    return sum(moves, Count(flops.get_total_flops()))
+
+
+def make_meta_tensor(*shape: int, dtype: torch.dtype = torch.float32, **more) -> Tensor:
+    """Return a tensor with a shape and without numbers."""
+    return torch.empty(*shape, dtype=dtype, device="meta", **more)

@@ -1,10 +1,9 @@
 """The peak memory of attention, and what it saves for the backward pass.
 
-The inputs are not counted; the output is. Formulas for
-chapter 4's `attend` without a mask, as PyTorch runs it.
+The inputs are not counted; the output is. Formulas for chapter 4's `attend`
+without a mask, as PyTorch runs it.
 
-Axes: B batch, H heads, T queries, S keys, D width of query and key, E of
-    values
+Axes: B batch, H heads, T queries, S keys, D width of query and key, E of values
 """
 
 from dataclasses import replace
@@ -44,9 +43,6 @@ def count_peak_query_chunks(sizes: Sizes, rows: int) -> int:
 
     The last chunk's scores and weights beside the other chunks' outputs; or
     all outputs beside their copy in one piece.
-
-    Raises:
-        ValueError: if a query chunk has no row.
     """
     if rows < 1:
         raise ValueError(f"a query chunk has at least 1 row, not {rows}")
@@ -57,19 +53,3 @@ def count_peak_query_chunks(sizes: Sizes, rows: int) -> int:
         before = sizes.output * start // sizes.T
         most = max(most, before + count_peak_forward(replace(sizes, T=height)))
     return most
-
-
-def count_peak_tiles(sizes: Sizes, rows: int, columns: int) -> int:
-    """Return the most bytes that tiles of scores need, of all heads at once.
-
-    A tile of scores and one of weights, two running numbers a query of the
-    chunk, and the output. Chapter 11 builds it.
-
-    Raises:
-        ValueError: if a tile is empty.
-    """
-    if rows < 1 or columns < 1:
-        raise ValueError(f"a tile of {rows} by {columns} holds nothing")
-    rows, columns = min(rows, sizes.T), min(columns, sizes.S)
-    at_once = sizes.B * sizes.H * rows * sizes.itemsize
-    return 2 * at_once * columns + 2 * at_once + sizes.output

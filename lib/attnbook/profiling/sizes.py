@@ -12,10 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Count:
-    """Operations, and bytes read and written.
-
-    A multiplication and an addition are two operations.
-    """
+    """Operations (a multiplication and an addition are two), and bytes."""
 
     flops: int = 0
     read: int = 0
@@ -55,17 +52,9 @@ def require_sizes(H: int, G: int, **others: int) -> None:
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of one call of attention.
+    """The sizes of one call of attention, and its tensors' bytes.
 
-    Attributes:
-        B: sequences.
-        H: heads of queries.
-        T: queries.
-        S: keys.
-        D: width of a query and of a key.
-        E: width of a value; D unless given.
-        G: heads of keys and values; H unless given.
-        itemsize: bytes of a number.
+    E is D and G is H unless given; a number has `itemsize` bytes.
     """
 
     B: int

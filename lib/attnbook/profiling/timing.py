@@ -23,12 +23,9 @@ def measure_seconds(
 ) -> float:
     """Return the seconds of a call that has run before.
 
-    Args:
-        call: what is timed. On a CPU it runs again and again until reading the
-            clock no longer matters.
-        times: how many calls are timed on a GPU, one after the other.
-        device: "cpu", or "cuda" for the time between two events on the GPU.
-        clock: read on a CPU; `time.process_time` leaves out other processes.
+    On a CPU it runs until reading the clock no longer matters; the clock
+    `time.process_time` leaves out other processes. On "cuda" it is the time
+    between two events, over so many `times`.
     """
     if device == "cpu":
         threads = torch.get_num_threads()
@@ -54,13 +51,8 @@ def time_calls(
     """Return the seconds of every call in every round, after a warm-up.
 
     The order is drawn anew in each round: what changes over the rounds, as a
-    processor's clock does, then changes all calls alike.
-
-    Args:
-        calls: what is timed, by name.
-        rounds: how often each call is timed.
-        device: "cpu" or "cuda".
-        clock: read on a CPU.
+    processor's clock does, then changes all calls alike. `device` and `clock`
+    are those of `measure_seconds`.
     """
     for call in calls.values():
         call()

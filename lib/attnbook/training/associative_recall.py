@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.models.associative_recall import (
+from attnbook.models.devices import find_device, use_seed
+from attnbook.models.lookup_models import (
     AssociativeRecallModel,
     LookupTables,
     compute_lookup_loss,
     draw_tables,
 )
-from attnbook.models.devices import find_device, use_seed
 from attnbook.training.loop import optimize
 
 

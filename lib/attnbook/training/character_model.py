@@ -7,9 +7,7 @@ from safetensors.torch import load_file
 
 from attnbook.data.characters import encode_characters
 from attnbook.models.devices import use_seed
-from attnbook.models.language_model import LanguageModel
-from attnbook.models.transformer import Size
-from attnbook.models.transformer_blocks import PreNorm
+from attnbook.models.transformer import LanguageModel, PreNorm, Size
 from attnbook.records import WEIGHTS
 from attnbook.training.language_modeling import (
     LanguageModelRecipe,

@@ -15,13 +15,15 @@ from attnbook.attention.recurrent import (
     PredictiveAttention,
     ScaledDotScore,
 )
-from attnbook.models.bahdanau import BahdanauDecoder
 from attnbook.models.devices import use_seed
-from attnbook.models.encoder import Encoder
-from attnbook.models.encoder_decoder import Decoder, EncoderDecoder
-from attnbook.models.luong_decoder import LuongDecoder
-from attnbook.models.transformer import Size, transformer
-from attnbook.models.transformer_blocks import PostNorm, PreNorm
+from attnbook.models.recurrent import (
+    BahdanauDecoder,
+    Decoder,
+    Encoder,
+    EncoderDecoder,
+    LuongDecoder,
+)
+from attnbook.models.transformer import PostNorm, PreNorm, Size, transformer
 from attnbook.records import read_record
 from attnbook.training.loop import Recipe
 from attnbook.training.tasks import Task, load_task

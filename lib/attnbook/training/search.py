@@ -14,7 +14,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from attnbook.data.vocabulary import END, PAD, START
-from attnbook.models.encoder import Memory
+from attnbook.models.recurrent import Memory
 
 
 class SearchResult(NamedTuple):

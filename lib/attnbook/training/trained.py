@@ -2,7 +2,7 @@
 
 from safetensors.torch import load_file
 
-from attnbook.models.encoder_decoder import EncoderDecoder
+from attnbook.models.recurrent import EncoderDecoder
 from attnbook.records import WEIGHTS
 from attnbook.training.run import Run, read_run
 from attnbook.training.tasks import Task

@@ -176,8 +176,8 @@ export function formatCode(state) {
   const text = JSON.stringify(state.sentences[state.sentence].tokens.join(""));
   return [
     "import torch", "from torch.nn.functional import cross_entropy", "",
-    "from attnbook.models.head_edits import ablate_heads",
-    "from attnbook.models.smollm2 import load_smollm2, load_smollm2_tokenizer", "",
+    "from attnbook.models.hooks import ablate_heads",
+    "from attnbook.models.pretrained import load_smollm2, load_smollm2_tokenizer", "",
     "model, tokenizer = load_smollm2(), load_smollm2_tokenizer()",
     `ids = torch.tensor(tokenizer.encode(${text}).ids)`,
     `with torch.no_grad(), ablate_heads(model, [(${state.layer}, ${state.head})]):`,

@@ -68,7 +68,7 @@ class TranslationMap(BookWidget):
     Args:
         examples: dicts with a title, the source and output words (the end of
             the output included), and the weights that
-            `attnbook.models.attention_maps.collect_maps` returns: encoder (L,
+            `attnbook.models.hooks.collect_maps` returns: encoder (L,
             H, S, S), decoder (L, H, T, T), cross (L, H, T, S).
         layer: shown first.
         head: shown first; -1 is the mean of the heads.

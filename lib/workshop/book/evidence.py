@@ -10,7 +10,6 @@ MEASURES = {
     "bleu": "BLEU {:.1f}",
     "alignment_error": "alignment error {:.3f}",
     "alignment_error_shifted": "{:.3f} after the best shift",
-    "help_text_loss": "{:.3f} nats a token on help texts",
 }
 # Records that a chapter reads through a module of their own.
 LOADERS = {

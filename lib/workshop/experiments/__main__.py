@@ -3,31 +3,23 @@
 import argparse
 import sys
 
-import torch
-
-from attnbook.records import (
-    describe_provenance,
-    list_records,
-    read_record,
-    suggest_names,
+from attnbook.records import describe_provenance, suggest_names
+from workshop.experiments.record import (
+    EXPERIMENTS,
+    find_experiments,
+    parse_device,
+    record_run,
+    use_device,
 )
-from attnbook.training.progress import is_progress_visible
-from workshop.experiments.machine import parse_device, use_device
-from workshop.experiments.record import record_run
-from workshop.experiments.registry import EXPERIMENTS, RUNS, find_experiments
 
 
-def main(words: list[str] | None = None) -> int:
-    """Repeat every run whose name begins with one of the words.
-
-    Returns:
-        0, or 1 if a GPU had too little memory for one of them.
-    """
+def main(words: list[str] | None = None) -> None:
+    """Repeat every run whose name begins with one of the words."""
     known = find_experiments()
     parser = argparse.ArgumentParser(
         prog="python -m workshop.experiments",
         description="Repeat recorded runs and write their files. An "
-        "interrupted run goes on from its last epoch.",
+        "interrupted training run goes on from its last epoch.",
         epilog=f"runs: {', '.join(known)}",
     )
     parser.add_argument("name", nargs="+", help="a run, or how its name begins")
@@ -38,8 +30,7 @@ def main(words: list[str] | None = None) -> int:
     options = parser.parse_args(words)
     for word in options.name:
         if not any(name.startswith(word) for name in known):
-            near = suggest_names(word, known)
-            parser.error(f"no run begins with {word!r}; {near}")
+            parser.error(f"no run begins with {word!r}; {suggest_names(word, known)}")
     chosen = [n for n in known if n.startswith(tuple(options.name))]
     try:
         device = parse_device(options.device)
@@ -52,43 +43,17 @@ def main(words: list[str] | None = None) -> int:
             "leave out --device"
         )
     with use_device(device):
-        done = [repeat_run(name, not options.quiet) for name in chosen]
-    return 0 if all(done) else 1
+        for name in chosen:
+            print(f"{name} ...", file=sys.stderr, flush=True)
+            print(describe_provenance(repeat_run(name, not options.quiet)), flush=True)
 
 
-def repeat_run(name: str, progress: bool) -> bool:
-    """Repeat a run; tell whether the device had enough memory for it."""
-    if progress and name in EXPERIMENTS and is_progress_visible():
-        print(format_announcement(name), file=sys.stderr, flush=True)
-    try:
-        if name in EXPERIMENTS:
-            made = EXPERIMENTS[name].run()
-        else:
-            made = record_run(name, progress)
-    except torch.OutOfMemoryError as error:
-        first = str(error).partition(". ")[0]
-        again = "goes on from its last epoch" if name in RUNS else "begins anew"
-        print(
-            f"{name} needs more memory than the GPU has free ({first}); its "
-            f"record is unchanged, and the same command {again}",
-            file=sys.stderr,
-            flush=True,
-        )
-        return False
-    print(describe_provenance(made), flush=True)
-    return True
-
-
-def format_announcement(name: str) -> str:
-    """Return one line: what runs now, and how long the recorded run took.
-
-    A bar that moves would take part in what a probe measures.
-    """
-    if name not in list_records():
-        return f"{name} runs for the first time ..."
-    minutes = read_record(name)["wall_s"] / 60
-    return f"{name} runs; the recorded run took {minutes:.1f} minutes ..."
+def repeat_run(name: str, progress: bool) -> dict:
+    """Repeat a run and return its record."""
+    if name in EXPERIMENTS:
+        return EXPERIMENTS[name].run()
+    return record_run(name, progress)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

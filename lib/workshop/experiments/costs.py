@@ -1,8 +1,13 @@
-"""What attention takes on one core, and what recorded timings share.
+"""Time and memory of attention and of layers, over the length.
 
-Axes: B batch, H heads, T queries, S keys, D width of a head, C model width
+Processor times of one thread (`CLOCK`) hardly depend on other processes.
+
+Axes: B batch, H heads, T queries or positions or frames, S keys, D width of a head,
+    C model width, N patches of a frame
 """
 
+import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 
@@ -10,16 +15,32 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+from attnbook.attention.blocked import attend_in_blocks, attend_window
+from attnbook.attention.delta_rule import attend_delta_chunked, step_delta
+from attnbook.attention.linear import attend_linear_chunked, step_linear
 from attnbook.attention.multi_head import GroupedQueryAttention
-from attnbook.attention.scaled_dot_product import attend, attend_in_query_chunks
+from attnbook.attention.scaled_dot_product import attend
+from attnbook.attention.self_attention import causal_mask
+from attnbook.attention.space_time import (
+    JointAttention,
+    SpaceAttention,
+    TimeAttention,
+    count_factorized_scores,
+    count_joint_scores,
+)
+from attnbook.attention.sparse import attend_block_sparse
+from attnbook.flash import flash_attention
+from attnbook.masks import materialize_mask, rules
+from attnbook.masks.layouts import cover_rule
+from attnbook.models.attention_only import METHODS, AttentionOnlyTransformer
 from attnbook.models.devices import use_seed
 from attnbook.profiling.allocations import measure_peak_bytes
 from attnbook.profiling.roofline import measure_copy_rate, measure_product_rate
 from attnbook.profiling.timing import time_calls
-from workshop.experiments.record import CORES, recorded
+from workshop.experiments.record import recorded
 
-DRAWS = 2000  # of the bootstrap
 Calls = dict[str, Callable[[], object]]
 Clock = Callable[[], float]
 
@@ -48,60 +69,12 @@ def make_training_call(
 def summarize_times(
     calls: Calls, rounds: int, clock: Clock = time.perf_counter
 ) -> dict[str, dict[str, float]]:
-    """Return quartiles and the least of each call's milliseconds."""
-    quartiles = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
+    """Return the median and the least of each call's milliseconds."""
     found = {}
     for name, taken in time_calls(calls, rounds, clock=clock).items():
-        milliseconds = 1000 * torch.tensor(taken, dtype=torch.float64)
-        low, middle, high = milliseconds.quantile(quartiles).tolist()
-        found[name] = {"low": low, "middle": middle, "high": high}
-        found[name]["least"] = float(milliseconds.min())
+        ms = 1000 * torch.tensor(taken, dtype=torch.float64)
+        found[name] = {"middle": float(ms.quantile(0.5)), "least": float(ms.min())}
     return found
-
-
-def compare_directions(
-    ours: Callable,
-    theirs: Callable,
-    inputs: Sequence[Tensor],
-    rounds: int,
-    clock: Clock = time.perf_counter,
-) -> dict[str, dict[str, float]]:
-    """Return the time ratio of two implementations, forward and of both passes."""
-    return {
-        name: compute_time_ratio(
-            direction(ours, inputs), direction(theirs, inputs), rounds, clock
-        )
-        for name, direction in (
-            ("forward", make_forward_call),
-            ("both", make_training_call),
-        )
-    }
-
-
-def compute_time_ratio(
-    ours: Callable, theirs: Callable, rounds: int, clock: Clock = time.perf_counter
-) -> dict[str, float]:
-    """Return the middle ratio of the rounds, and its 95 % bootstrap interval.
-
-    Both are timed in every round, so that what a round does to both cancels.
-    """
-    taken = time_calls({"ours": ours, "theirs": theirs}, rounds, clock=clock)
-    times = {
-        name: 1000 * torch.tensor(seconds, dtype=torch.float64)
-        for name, seconds in taken.items()
-    }
-    ratios = times["ours"] / times["theirs"]
-    rng = torch.Generator().manual_seed(0)
-    rows = torch.randint(len(ratios), (DRAWS, len(ratios)), generator=rng)
-    cuts = torch.tensor([0.025, 0.975], dtype=torch.float64)
-    low, high = ratios[rows].median(dim=1).values.quantile(cuts).tolist()
-    return {
-        "ratio": float(ratios.median()),
-        "low": low,
-        "high": high,
-        "ours_ms": float(times["ours"].median()),
-        "theirs_ms": float(times["theirs"].median()),
-    }
 
 
 # Batch and length of a training step: one of them halved, or both changed.
@@ -110,11 +83,7 @@ BLOCK_WIDTH, BLOCK_HEADS = 256, 8
 
 
 class PlainBlock(nn.Module):
-    """Attention and a feed-forward layer, each added to what came in.
-
-    Source: the parts: Vaswani et al. (2017), sections 3.2.2 and 3.3,
-        https://arxiv.org/abs/1706.03762; without norms, dropout and biases
-    """
+    """Attention and a feed-forward layer, each added to what came in."""
 
     def __init__(self, width: int, count: int):
         super().__init__()
@@ -137,17 +106,17 @@ def make_training_step(B: int, length: int) -> Callable[[], object]:
     return lambda: torch.autograd.grad(block(x), weights, upstream)
 
 
-THREADS, ROUNDS, ROWS = 1, 7, 128
-H, D = 4, 64
+ROUNDS = 7
+H, D = 4, 64  # D is the width of a head in every run here
 LENGTHS = (256, 512, 1024, 2048, 4096)
 LAYER = (1, 12, 4096, 64)  # a layer of GPT-2 (small), at 4096 tokens
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-def draw_inputs(*shape: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+def draw_inputs(*shape: int) -> list[Tensor]:
     """Return query, key, value and an upstream gradient of one shape."""
     rng = torch.Generator().manual_seed(0)
-    return [torch.randn(*shape, generator=rng).to(dtype) for _ in range(4)]
+    return [torch.randn(*shape, generator=rng) for _ in range(4)]
 
 
 def measure_ceilings(rounds: int = 25) -> dict[str, float]:
@@ -157,11 +126,7 @@ def measure_ceilings(rounds: int = 25) -> dict[str, float]:
 
 
 def measure_steps(length: int) -> dict[str, dict]:
-    """Return what each step takes alone, and ways to do all of them.
-
-    A step that makes a new tensor must be given memory by the system, page by
-    page; "again" is the step into memory that it has had before.
-    """
+    """Return what each step takes alone, and ways to do all of them."""
     query, key, value, _ = draw_inputs(1, H, length, D)
     scores = query @ key.mT
     weights = scores.softmax(-1)
@@ -174,54 +139,28 @@ def measure_steps(length: int) -> dict[str, dict]:
                 "scores again": lambda: product(query, key.mT, out=square),
                 "softmax again": lambda: torch.softmax(scores, -1, out=square),
                 "values again": lambda: product(weights, value, out=output),
-                "scale": lambda: query * D**-0.5,
                 "scores": lambda: query @ key.mT,
                 "softmax": lambda: scores.softmax(-1),
                 "values": lambda: weights @ value,
                 "attend": lambda: attend(query, key, value),
-                "query chunks": lambda: attend_in_query_chunks(query, key, value, ROWS),
                 "sdpa": lambda: F.scaled_dot_product_attention(query, key, value),
             },
             ROUNDS,
         )
 
 
-def list_implementations(given: list[Tensor]) -> Calls:
-    """Return `attend` and PyTorch's kernel, forward and backward."""
-    return {
-        "attend": make_training_call(attend, given),
-        "sdpa": make_training_call(F.scaled_dot_product_attention, given),
-    }
-
-
 def measure_layer_memory() -> dict[str, int]:
     """Return the peak of one layer's attention, forwards and in training."""
-    given = draw_inputs(*LAYER)
-    sdpa = F.scaled_dot_product_attention
-    with torch.no_grad():
-        found = {
-            "attend": measure_peak_bytes(lambda: attend(*given[:3])),
-            "query chunks": measure_peak_bytes(
-                lambda: attend_in_query_chunks(*given[:3], ROWS)
-            ),
-            "sdpa": measure_peak_bytes(lambda: sdpa(*given[:3])),
-        }
-    return found | {
-        f"{name}, training": measure_peak_bytes(call)
-        for name, call in list_implementations(given).items()
+    given, sdpa = draw_inputs(*LAYER), F.scaled_dot_product_attention
+    calls = {
+        "attend": make_forward_call(attend, given),
+        "sdpa": make_forward_call(sdpa, given),
+        "attend, training": make_training_call(attend, given),
     }
+    return {name: measure_peak_bytes(call) for name, call in calls.items()}
 
 
-@recorded(
-    on_cpu=True,
-    seeds=[0],
-    threads=THREADS,
-    cores=CORES,
-    lengths=list(LENGTHS),
-    rounds=ROUNDS,
-    rows=ROWS,
-    sizes={"H": H, "D": D, "layer": LAYER, "C": BLOCK_WIDTH},
-)
+@recorded(on_cpu=True, seeds=[0], lengths=LENGTHS, sizes={"H": H, "D": D})
 def attention_cost() -> dict:
     """Record ceilings, steps, memory, and training with other sizes."""
     results: dict = {"before": measure_ceilings()}
@@ -231,3 +170,246 @@ def attention_cost() -> dict:
     results["after"] = measure_ceilings()
     results["training, bytes"] = {n: measure_peak_bytes(x) for n, x in calls.items()}
     return results | {"layer": measure_layer_memory()}
+
+
+B, MASK_HEADS, MASK_WINDOW = 1, 8, 256
+MASK_LENGTHS = (512, 1024, 2048, 4096)
+MASK_ROUNDS = 7
+
+
+def list_windowed(length: int) -> dict[str, Callable[..., Tensor]]:
+    """Return every implementation of a window, as functions of q, k and v.
+
+    FlexAttention is compiled, which needs a C++ compiler; without one it is missing.
+    """
+    rule = rules.window(length, length, MASK_WINDOW)
+    mask = materialize_mask(rule, length, length)
+    made: dict[str, Callable[..., Tensor]] = {
+        "full": lambda *qkv: attend(*qkv, mask),
+        "sdpa": lambda *qkv: F.scaled_dot_product_attention(*qkv, attn_mask=mask),
+        "blocks": lambda *qkv: attend_in_blocks(*qkv, mask),
+        "window": lambda *qkv: attend_window(*qkv, MASK_WINDOW),
+    }
+    if shutil.which("c++") or shutil.which("g++"):
+        visited = create_block_mask(rule, None, None, length, length, "cpu")
+        flex = torch.compile(flex_attention, dynamic=False)
+        made["flex"] = lambda *qkv: flex(*qkv, block_mask=visited)
+    return made
+
+
+def list_causal(length: int) -> dict[str, Callable[..., Tensor]]:
+    """Return PyTorch's kernel with a causal mask, and with its own causal option."""
+    mask, sdpa = causal_mask(length, length), F.scaled_dot_product_attention
+    return {
+        "sdpa": lambda *qkv: sdpa(*qkv, attn_mask=mask),
+        "sdpa, is_causal": lambda *qkv: sdpa(*qkv, is_causal=True),
+    }
+
+
+def measure_masked(ways: dict[str, Callable[..., Tensor]], length: int) -> dict:
+    """Return time and memory of every implementation at one length."""
+    inputs = draw_inputs(B, MASK_HEADS, length, D)
+    calls = {n: make_forward_call(way, inputs) for n, way in ways.items()}
+    return {
+        "bytes": {n: measure_peak_bytes(call) for n, call in calls.items()},
+        "forward": summarize_times(calls, MASK_ROUNDS),
+    }
+
+
+@recorded(on_cpu=True, seeds=[0], threads=2, lengths=MASK_LENGTHS)
+def mask_cost() -> dict:
+    """Record all ways to compute a window over the length, and SDPA's causal option."""
+    longest = MASK_LENGTHS[-1]
+    return {
+        "causal": {str(longest): measure_masked(list_causal(longest), longest)},
+        "window": {str(n): measure_masked(list_windowed(n), n) for n in MASK_LENGTHS},
+    }
+
+
+TILED_ROUNDS = 3
+CLOCK = time.process_time
+TILED: dict[str, Callable[..., Tensor]] = {
+    "standard": attend,
+    "tiled": flash_attention,
+    "sdpa": F.scaled_dot_product_attention,
+}
+
+
+def measure_tiled(length: int) -> dict[str, dict]:
+    """Return time and memory of every implementation at one length."""
+    inputs = draw_inputs(B, MASK_HEADS, length, D)
+    made: dict[str, dict] = {}
+    for name, direction in (
+        ("forward", make_forward_call),
+        ("both", make_training_call),
+    ):
+        calls = {n: direction(attention, inputs) for n, attention in TILED.items()}
+        made[name] = summarize_times(calls, TILED_ROUNDS, CLOCK)
+        made[f"bytes, {name}"] = {
+            n: measure_peak_bytes(call) for n, call in calls.items()
+        }
+    return made
+
+
+@recorded(on_cpu=True, seeds=[0])
+def tiled_cost() -> dict:
+    """Record standard, tiled and PyTorch's attention over the length."""
+    return {str(n): measure_tiled(n) for n in MASK_LENGTHS}
+
+
+EFFICIENT_HEADS, WINDOW, BLOCK = 2, 256, 128
+EFFICIENT_LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
+# At 16,384 positions the standard version would need 8 GiB.
+LONGEST = {"standard": 4096}
+DECODED = (1, 8)  # B and H of a decoding step
+EFFICIENT_ROUNDS = 5
+FEWER, LONG = 3, 8192  # FEWER rounds from length LONG
+Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def draw_normalized(batch: int, heads: int, length: int) -> list[Tensor]:
+    """Return query, key, value and an upstream gradient; keys of length 1."""
+    query, key, value, upstream = draw_inputs(batch, heads, length, D)
+    return [query, F.normalize(key, dim=-1), value, upstream]
+
+
+def list_efficient(length: int, heads: int) -> dict[str, Attention]:
+    """Return every causal attention as a function of query, key and value."""
+    beta = torch.full((B, heads, length), 0.5)
+    rule = rules.window(length, length, WINDOW)
+    layout = cover_rule(rule, length, length, min(BLOCK, length))
+    mask = causal_mask(length, length)
+    made: dict[str, Attention] = {
+        "standard": lambda *qkv: attend(*qkv, mask),
+        "sdpa": lambda *qkv: F.scaled_dot_product_attention(*qkv, is_causal=True),
+        "linear, chunked": lambda *qkv: attend_linear_chunked(*qkv).output,
+        "delta, chunked": lambda *qkv: attend_delta_chunked(*qkv, beta).output,
+        "window, blocks": lambda *qkv: attend_block_sparse(*qkv, layout, rule),
+    }
+    return {n: way for n, way in made.items() if length <= LONGEST.get(n, length)}
+
+
+def measure_training(length: int) -> dict[str, dict]:
+    """Return time and memory of a training step of every implementation."""
+    inputs = draw_normalized(B, EFFICIENT_HEADS, length)
+    ways = list_efficient(length, EFFICIENT_HEADS)
+    calls: Calls = {n: make_training_call(way, inputs) for n, way in ways.items()}
+    rounds = EFFICIENT_ROUNDS if length < LONG else FEWER
+    return {
+        "ms": summarize_times(calls, rounds, CLOCK),
+        "bytes": {n: measure_peak_bytes(call) for n, call in calls.items()},
+    }
+
+
+def list_steps(length: int) -> tuple[Calls, dict[str, int]]:
+    """Return calls of one decoding step, and the bytes that each one keeps."""
+    batch, heads = DECODED
+    query, key, value, _ = draw_normalized(batch, heads, length)
+    q, k, v = (x[..., -1, :].contiguous() for x in (query, key, value))
+    last = query[..., -1:, :]
+    near = [x[..., -WINDOW:, :].contiguous() for x in (key, value)]
+    state, normalizer = (torch.ones(batch, heads, D, D), torch.ones_like(k))
+    beta = torch.full((batch, heads), 0.5)
+    calls: Calls = {
+        "standard": lambda: attend(last, key, value),
+        "sdpa": lambda: F.scaled_dot_product_attention(last, key, value),
+        "window": lambda: attend(last, *near),
+        "linear": lambda: step_linear(state, normalizer, q, k, v),
+        "delta": lambda: step_delta(state, q, k, v, beta),
+    }
+    cache = 2 * key.nbytes
+    return calls, {
+        "standard": cache,
+        "sdpa": cache,
+        "window": sum(x.nbytes for x in near),
+        "linear": state.nbytes + normalizer.nbytes,
+        "delta": state.nbytes,
+    }
+
+
+def measure_decoding(length: int) -> dict[str, dict]:
+    """Return the time of a decoding step, and the bytes that it keeps."""
+    calls, kept = list_steps(length)
+    with torch.no_grad():
+        return {"ms": summarize_times(calls, EFFICIENT_ROUNDS, CLOCK), "bytes": kept}
+
+
+@recorded(on_cpu=True, seeds=[0], clock=CLOCK.__name__)
+def efficient_cost() -> dict:
+    """Record training and decoding over the length.
+
+    Training is one causal attention forwards and backwards; decoding is one new
+    position after n others, whose keys and values, or whose memory, are there.
+    """
+    return {
+        "training": {str(n): measure_training(n) for n in EFFICIENT_LENGTHS},
+        "decoding": {str(n): measure_decoding(n) for n in EFFICIENT_LENGTHS},
+    }
+
+
+POSITION_LENGTH, POSITION_SYMBOLS, POSITION_BATCH, POSITION_ROUNDS = 512, 64, 8, 15
+
+
+@recorded(on_cpu=True, seeds=[], threads=os.cpu_count() or 1)
+def positions_cost() -> dict:
+    """Record the time of a step, a batch forwards and backwards, for each method."""
+
+    def make_step(method: str) -> Callable[[], None]:
+        model = AttentionOnlyTransformer(POSITION_SYMBOLS, method, POSITION_LENGTH)
+        text = torch.randint(POSITION_SYMBOLS, (POSITION_BATCH, POSITION_LENGTH))
+
+        def step() -> None:
+            model.zero_grad()
+            model(text).square().mean().backward()
+
+        return step
+
+    calls = {method: make_step(method) for method in METHODS}
+    return {str(POSITION_LENGTH): time_calls(calls, POSITION_ROUNDS)}
+
+
+CLIP_HEADS, CLIP_WIDTH, PATCHES = 2, 64, 64
+CLIP_LENGTHS = (1, 2, 4, 8, 16, 32)
+CLIP_ROUNDS = 5
+
+
+def build_layers() -> dict[str, nn.Module]:
+    """Return both layers with the same width and number of heads."""
+    sizes = CLIP_WIDTH, CLIP_HEADS
+    with use_seed(0):
+        return {
+            "joint": JointAttention(*sizes),
+            "factorized": nn.Sequential(SpaceAttention(*sizes), TimeAttention(*sizes)),
+        }
+
+
+def make_clip_call(layer: nn.Module, frames: int) -> Callable[[], object]:
+    """Return a call of a layer forwards and backwards on one clip."""
+    rng = torch.Generator().manual_seed(0)
+    x, upstream = torch.randn(2, 1, frames, PATCHES, CLIP_WIDTH, generator=rng)
+    leaf = x.requires_grad_()
+    leaves = [leaf, *layer.parameters()]
+    return lambda: torch.autograd.grad(layer(leaf), leaves, upstream)
+
+
+def measure_length(frames: int) -> dict:
+    """Return time, memory and counted scores of both layers."""
+    calls: Calls = {n: make_clip_call(x, frames) for n, x in build_layers().items()}
+    return {
+        "ms": summarize_times(calls, CLIP_ROUNDS, CLOCK),
+        "bytes": {name: measure_peak_bytes(x) for name, x in calls.items()},
+        "scores": {
+            "joint": count_joint_scores(frames, PATCHES),
+            "factorized": count_factorized_scores(frames, PATCHES),
+        },
+    }
+
+
+@recorded(on_cpu=True, seeds=[0])
+def space_time_cost() -> dict:
+    """Record time and memory of both layers over the number of frames.
+
+    One call is a layer forwards and backwards: joint attention, or attention over
+    space and then over time, which has twice as many projections.
+    """
+    return {str(frames): measure_length(frames) for frames in CLIP_LENGTHS}

@@ -3,13 +3,12 @@
 With the first seed each method is trained at every rate, and the rate with the
 smallest validation loss is its own; with the other seeds it is trained at that
 rate only. Held-out measures are taken on other data than the validation loss.
-Some methods are then trained for longer, to see whether steps were missing.
 
 Axes: B batch, H heads, T positions, N pairs
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,24 +17,10 @@ from torch import Tensor, nn
 
 from attnbook.data.characters import encode_characters
 from attnbook.models.devices import find_device, use_seed
-from attnbook.models.encoder_decoder import count_parameters
-from attnbook.models.sequence_mixers import (
-    MIXERS,
-    MORE_MIXERS,
-    WINDOW,
-    GatedMixer,
-    MixerModel,
-    SequenceMixer,
-    SoftmaxMixer,
-)
-from attnbook.training.language_modeling import (
-    compute_guessing_losses,
-    compute_held_out_loss,
-    cut_windows,
-)
+from attnbook.models.recurrent import count_parameters
+from attnbook.training.language_modeling import compute_held_out_loss, cut_windows
 from attnbook.training.loop import compute_rate_factor, optimize
 from attnbook.training.losses import IGNORED_TARGET, compute_next_token_loss
-from workshop.experiments.machine import get_device, hold_cores
 from workshop.experiments.positions import (
     LENGTH,
     SYMBOLS,
@@ -43,33 +28,23 @@ from workshop.experiments.positions import (
     draw_copying,
     measure_copying_error,
 )
-from workshop.experiments.record import record_rows, run_jobs, time_call
-from workshop.experiments.registry import experiment
+from workshop.experiments.record import get_device, recorded
+from workshop.experiments.sequence_mixers import MIXERS, WINDOW, MixerModel
 
 RATES, SEEDS = (3e-3, 1e-2, 3e-2), (0, 1, 2)
-WARMUP, CLIP, LONGER = 0.1, 1.0, 2
+WARMUP, CLIP = 0.1, 1.0
 Batch = tuple[Tensor, Tensor]  # ids, and what should be predicted
 
 
 @dataclass(frozen=True)
 class Study:
-    """A task on which all methods are trained alike.
-
-    Attributes:
-        sizes: of the model, beside the method.
-        steps: of training.
-        draw: a batch to train on, from a generator.
-        validate: the loss that chooses the rate.
-        measure: what is recorded of a trained model.
-        longer: methods that are also trained LONGER times as long.
-    """
+    """A task on which all methods are trained alike."""
 
     sizes: dict[str, int]
     steps: int
     draw: Callable[[torch.Generator], Batch]
     validate: Callable[[MixerModel], float]
     measure: Callable[[MixerModel], dict[str, Any]]
-    longer: tuple[str, ...] = ()
 
 
 def build_model(study: Study, method: str, seed: int) -> MixerModel:
@@ -97,75 +72,33 @@ def train_model(study: Study, method: str, rate: float, seed: int) -> MixerModel
     return model.eval()
 
 
-def train_and_measure(
-    study: Study, method: str, rate: float, seed: int
-) -> dict[str, Any]:
+def train_and_measure(study: Study, method: str, rate: float, seed: int) -> dict:
     """Return a row: the training, its validation loss, its measures."""
-
-    def measure() -> dict[str, Any]:
-        model = train_model(study, method, rate, seed)
-        with torch.no_grad():
-            return {"valid_loss": study.validate(model), **study.measure(model)}
-
-    found, spent = time_call(measure)
-    settings = {"method": method, "rate": rate, "seed": seed, "steps": study.steps}
-    return settings | found | spent
+    model = train_model(study, method, rate, seed)
+    row = {"method": method, "rate": rate, "seed": seed}
+    with torch.no_grad():
+        return row | {"valid_loss": study.validate(model), **study.measure(model)}
 
 
-def train_method(study: Study, method: str) -> list[dict[str, Any]]:
+def train_method(study: Study, method: str) -> list[dict]:
     """Return a row for each training of a method; `chosen` marks its rate."""
     first, *others = SEEDS
     rows = [train_and_measure(study, method, rate, first) for rate in RATES]
     best = min(rows, key=lambda row: row["valid_loss"])["rate"]
     rows += [train_and_measure(study, method, best, seed) for seed in others]
-    if method in study.longer:
-        long = replace(study, steps=LONGER * study.steps)
-        rows.append(train_and_measure(long, method, best, first))
     return [{**row, "chosen": row["rate"] == best} for row in rows]
 
 
-def count_equal_parameters(study: Study, methods: Iterable[str]) -> dict[str, int]:
-    """Return the parameters of each method's model.
+def train_all(study: Study, methods: Iterable[str]) -> dict:
+    """Return a row for each training of all methods, equally large.
 
     Raises:
-        ValueError: if one has more than 1 in 1000 more than another.
+        ValueError: if one has more than 1 in 1000 parameters more than another.
     """
-    parameters = {
-        method: count_parameters(build_model(study, method, 0)) for method in methods
-    }
-    if max(parameters.values()) > 1.001 * min(parameters.values()):
-        raise ValueError(
-            f"the methods should have equally many parameters, but have {parameters}"
-        )
-    return parameters
-
-
-def record_study(
-    name: str,
-    study: Study,
-    methods: Iterable[str],
-    more: dict[str, Any],
-    **settings: Any,
-) -> dict[str, Any]:
-    """Train all methods and write the record, a method after the other.
-
-    An interrupted recording goes on with the first method not yet done.
-    """
-    parameters = count_equal_parameters(study, methods)
-    settings |= {"steps": study.steps, "sizes": study.sizes}
-    settings |= {"rates": list(RATES), "window": WINDOW}
-
-    def run(method: str) -> list[dict[str, Any]]:
-        with hold_cores(1):
-            return train_method(study, method)
-
-    rows = run_jobs(name, settings, [(method,) for method in parameters], run)
-    results = {
-        "parameters": parameters,
-        "rows": [row for row in rows if row["steps"] == study.steps],
-        "longer": [row for row in rows if row["steps"] > study.steps],
-    }
-    return record_rows(name, SEEDS, results | more, rows, threads=1, **settings)
+    sizes = {x: count_parameters(build_model(study, x, 0)) for x in methods}
+    if max(sizes.values()) > 1.001 * min(sizes.values()):
+        raise ValueError(f"the methods have different numbers of parameters: {sizes}")
+    return {"rows": [row for method in sizes for row in train_method(study, method)]}
 
 
 KEYS, VALUES = 128, 64
@@ -181,10 +114,7 @@ RECALL_SIZES = {"symbols": KEYS + VALUES, "width": 64, "heads": 4, "hidden": 128
 def draw_pairs(
     count: int, pairs: int, rng: torch.Generator
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
-    """Return sequences, and the value to predict at each query.
-
-    Symbols below KEYS are keys; those of a sequence are all different.
-    """
+    """Return sequences, and the value to predict at each query."""
     order = torch.rand(count, KEYS, generator=rng).argsort(dim=1)
     keys = order[:, :pairs]
     values = KEYS + torch.randint(VALUES, (count, pairs), generator=rng)
@@ -229,11 +159,7 @@ def measure_accuracy(model: nn.Module) -> dict[str, list[float]]:
 
 
 def compute_guessing_accuracy(pairs: int) -> float:
-    """Return the expected share of right guesses among the values stored.
-
-    The best guess without the key is the value that occurs most often in the
-    sequence; its share is estimated on 20,000 sequences.
-    """
+    """Return the expected share of right guesses among the values stored."""
     rng = torch.Generator().manual_seed(0)
     values = torch.randint(VALUES, (20_000, pairs), generator=rng)
     counts = torch.zeros(len(values), VALUES)
@@ -242,16 +168,11 @@ def compute_guessing_accuracy(pairs: int) -> float:
 
 
 RECALL = Study(
-    RECALL_SIZES,
-    RECALL_STEPS,
-    draw_recall_batch,
-    validate_recall,
-    measure_accuracy,
-    longer=("linear", "delta", "gated delta"),
+    RECALL_SIZES, RECALL_STEPS, draw_recall_batch, validate_recall, measure_accuracy
 )
 
 
-@experiment()
+@recorded(seeds=SEEDS, pairs=PAIRS)
 def efficient_recall() -> dict:
     """Record the accuracy of every method by the number of pairs.
 
@@ -262,21 +183,9 @@ def efficient_recall() -> dict:
         Departures: all queries come after all pairs, without other symbols between
         them; one model is trained on all numbers of pairs.
     """
-    chance = {
-        "any value": 1 / VALUES,
-        "a value of the sequence": [compute_guessing_accuracy(n) for n in PAIRS],
-    }
-    return record_study(
-        "efficient_recall",
-        RECALL,
-        MIXERS,
-        {"chance": chance, "state_numbers": count_state_numbers()},
-        pairs=list(PAIRS),
-        tokens=TOKENS,
-        tested=RECALL_TESTED,
-        keys=KEYS,
-        values=VALUES,
-    )
+    chance = {"a value of the sequence": [*map(compute_guessing_accuracy, PAIRS)]}
+    more = {"chance": chance, "state_numbers": count_state_numbers()}
+    return train_all(RECALL, MIXERS) | more
 
 
 def count_state_numbers() -> dict[str, list[int]]:
@@ -323,7 +232,7 @@ def measure_errors(model: nn.Module) -> dict[str, list[float]]:
 COPYING = Study(COPY_SIZES, COPY_STEPS, draw_copies, validate_copying, measure_errors)
 
 
-@experiment()
+@recorded(seeds=SEEDS)
 def efficient_copying() -> dict:
     """Record the share of symbols copied wrong, by method and length.
 
@@ -333,21 +242,10 @@ def efficient_copying() -> dict:
         al. (2024), section 3, https://arxiv.org/abs/2402.01032; the experiment is
         ours.
     """
-    return record_study(
-        "efficient_copying",
-        COPYING,
-        COPY_METHODS,
-        {},
-        length=LENGTH,
-        times=list(COPY_TIMES),
-        tested=COPY_TESTED,
-        chance=1 - 1 / SYMBOLS,
-    )
+    return train_all(COPYING, COPY_METHODS)
 
 
 TEXT_LENGTH, TEXT_BATCH, TEXT_STEPS, TEXT_TESTED = 256, 8, 400, 128
-TEXT_METHODS = [x for x in MIXERS | MORE_MIXERS if x != "full, rotary"]
-EARLY = 8  # the first query whose weights are looked at
 TEXT_SIZES = {"width": 64, "heads": 4, "hidden": 128}
 
 
@@ -370,50 +268,10 @@ def validate_text(model: MixerModel) -> float:
     return compute_held_out_loss(model, "valid", TEXT_LENGTH, TEXT_TESTED)
 
 
-def measure_losses(model: MixerModel) -> dict[str, float | list[float]]:
-    """Return the test loss, also by position, and what attention looks at."""
+def measure_losses(model: MixerModel) -> dict[str, float]:
+    """Return the test loss, in nats a character."""
     ids, wanted = draw_test_windows(model)
-    logits = model(ids)
-    parts = [
-        float(compute_next_token_loss(some, targets))
-        for some, targets in zip(
-            logits.split(WINDOW, dim=1), wanted.split(WINDOW, dim=1), strict=True
-        )
-    ]
-    return {
-        "loss": float(compute_next_token_loss(logits, wanted)),
-        "loss_by_position": parts,
-        **look_at_first_token(model, ids),
-    }
-
-
-def look_at_first_token(model: MixerModel, ids: Tensor) -> dict[str, list[float]]:
-    """Return the mean weights on the first token and on a sink, by block.
-
-    "first_early" is of queries that still see the first token in a window,
-    "first_late" of all later ones; "sink" is what the weights lack to a sum of
-    1, and "gate" the mean gate. A method without them has none of these.
-    """
-    found: dict[str, list[float]] = {}
-
-    def note(name: str, value: Tensor) -> None:
-        found.setdefault(name, []).append(float(value.mean()))
-
-    def look(mixer: SequenceMixer, inputs: tuple, _) -> None:
-        if isinstance(mixer, SoftmaxMixer):
-            query, key, _ = mixer.project(inputs[0])
-            weights = mixer.weights(query, key)
-            note("first_early", weights[..., EARLY:WINDOW, 0])
-            note("first_late", weights[..., WINDOW:, 0])
-            note("sink", (1 - weights.sum(-1)).clamp(min=0))
-        if isinstance(mixer, GatedMixer):
-            note("gate", mixer.gate(inputs[0]).sigmoid())
-
-    hooks = [b.mixer.register_forward_hook(look) for b in model.blocks]
-    model(ids[:32])
-    for hook in hooks:
-        hook.remove()
-    return found
+    return {"loss": float(compute_next_token_loss(model(ids), wanted))}
 
 
 def make_text_study() -> Study:
@@ -422,20 +280,7 @@ def make_text_study() -> Study:
     return Study(sizes, TEXT_STEPS, draw_windows, validate_text, measure_losses)
 
 
-@experiment()
+@recorded(seeds=SEEDS)
 def efficient_language_model() -> dict:
-    """Record the loss of every method on held-out text.
-
-    Source: attention sinks: Xiao et al. (2023), section 3.1,
-        https://arxiv.org/abs/2309.17453; the experiment is ours.
-    """
-    return record_study(
-        "efficient_language_model",
-        make_text_study(),
-        TEXT_METHODS,
-        {"guesses": compute_guessing_losses("test")},
-        length=TEXT_LENGTH,
-        size=TEXT_BATCH,
-        tested=TEXT_TESTED,
-        early=EARLY,
-    )
+    """Record the loss of every method on held-out text."""
+    return train_all(make_text_study(), MIXERS)

@@ -18,26 +18,24 @@ from attnbook.data.emoji import (
     Grids,
     draw_grids,
     index_words,
-    list_emoji,
     load_emoji,
     mark_cell,
     pad_emoji,
 )
 from attnbook.models.devices import use_seed
-from attnbook.models.encoder_decoder import count_parameters
-from attnbook.models.image_text import (
+from attnbook.models.recurrent import count_parameters
+from attnbook.models.vision import (
     STRIDE,
     ContrastiveModel,
     ConvolutionEncoder,
     GridReader,
     UniformAttention,
+    VisionTransformer,
     contrastive_loss,
     rank_pairs,
 )
-from attnbook.models.vision_transformer import VisionTransformer
 from attnbook.training.loop import compute_rate_factor, optimize
-from workshop.experiments.record import record_results
-from workshop.experiments.registry import experiment
+from workshop.experiments.record import recorded
 
 SEEDS = (0, 1, 2)
 WIDTH, BATCH, STEPS = 48, 72, 500
@@ -46,14 +44,9 @@ FIRST = (1, 5)  # recall among the first 1 and the first 5
 Batch = tuple[Tensor, Tensor]  # images, and the words of their names
 
 
-def make_vision_transformer() -> VisionTransformer:
-    """Return a new Vision Transformer for emoji with a margin."""
-    return VisionTransformer(CELL, 4, 40, 4, 2, 80, 3, WIDTH)
-
-
 ENCODERS: dict[str, Callable[[], nn.Module]] = {
     "convolutions": lambda: ConvolutionEncoder(WIDTH),
-    "Vision Transformer": make_vision_transformer,
+    "Vision Transformer": lambda: VisionTransformer(CELL, 4, 40, 4, 2, 80, 3, WIDTH),
 }
 
 
@@ -65,12 +58,7 @@ def load_artists(artists: list[str]) -> Float[Tensor, "A N 3 20 20"]:
 def change_images(
     images: Float[Tensor, "B 3 H W"], rng: torch.Generator
 ) -> Float[Tensor, "B 3 H W"]:
-    """Return images turned, scaled, shifted, mirrored and recolored at random.
-
-    Args:
-        images: from 0 (black) to 1 (white); what is uncovered becomes white.
-        rng: on the CPU.
-    """
+    """Return images turned, scaled, shifted, mirrored and recolored at random."""
     count = len(images)
 
     def draw(low: float, high: float, *shape: int) -> Tensor:
@@ -131,10 +119,7 @@ def measure_recall(similarity: Float[Tensor, "N N"]) -> dict:
 
 
 def compare_pixels(held_out: str) -> Float[Tensor, "N N"]:
-    """Return how near an artist's pixels are to the others', without learning.
-
-    Each name is represented by the nearer one of the other artists' images.
-    """
+    """Return how near an artist's pixels are to the others', without learning."""
     images = load_artists([held_out])[0].flatten(1)
     others = load_artists([x for x in ARTISTS if x != held_out]).flatten(2)
     return -torch.stack([torch.cdist(images, x) for x in others]).amin(dim=0)
@@ -144,36 +129,15 @@ def compare_pixels(held_out: str) -> Float[Tensor, "N N"]:
 def measure_model(model: ContrastiveModel, held_out: str) -> dict:
     """Return a model's recall of the held-out artist and of the others."""
     _, names = index_words()
-    found: dict = {"trained": []}
-    for artist in ARTISTS:
-        similarity = model(pad_emoji(load_artists([artist])[0]), names)
-        if artist == held_out:
-            found["held out"] = measure_recall(similarity)
-        else:
-            found["trained"].append(measure_recall(similarity))
-    return found | {"temperature": float((-model.log_scale).exp())}
+    recall = {
+        artist: measure_recall(model(pad_emoji(load_artists([artist])[0]), names))
+        for artist in ARTISTS
+    }
+    trained = [x for artist, x in recall.items() if artist != held_out]
+    return {"trained": trained, "held out": recall[held_out]}
 
 
-def measure_retrieval() -> dict:
-    """Return recall for each held-out artist, encoder and seed."""
-    found: dict = {"pixels": {}, "parameters": {}, "models": {}}
-    for name in ENCODERS:
-        found["models"][name] = {}
-        for held_out in ARTISTS:
-            runs = []
-            for seed in SEEDS:
-                model = train_model(name, held_out, seed)
-                runs.append(measure_model(model, held_out))
-                found["parameters"][name] = count_parameters(model.encoder)
-            found["models"][name][held_out] = runs
-    for held_out in ARTISTS:
-        found["pixels"][held_out] = measure_recall(compare_pixels(held_out))
-    number = len(list_emoji())
-    found["chance"] = {str(k): k / number for k in FIRST}
-    return found
-
-
-@experiment()
+@recorded(seeds=SEEDS)
 def emoji_retrieval() -> dict:
     """Record how often emoji of an artist unseen in training are found.
 
@@ -185,22 +149,21 @@ def emoji_retrieval() -> dict:
         https://arxiv.org/abs/2103.00020. Departures: 288 images, a batch of 72
         different names, images that are turned, scaled, shifted and recolored.
     """
-    return record_results(
-        "emoji_retrieval",
-        SEEDS,
-        measure_retrieval,
-        steps=STEPS,
-        batch=BATCH,
-        rate=RATE,
-        width=WIDTH,
-    )
+    found: dict = {"pixels": {}, "parameters": {}, "models": {x: {} for x in ENCODERS}}
+    for name, runs in found["models"].items():
+        for held_out in ARTISTS:
+            models = [train_model(name, held_out, seed) for seed in SEEDS]
+            runs[held_out] = [measure_model(model, held_out) for model in models]
+        found["parameters"][name] = count_parameters(models[0].encoder)
+    for held_out in ARTISTS:
+        found["pixels"][held_out] = measure_recall(compare_pixels(held_out))
+    return found
 
 
 HELD_OUT = "noto"
 DRAWN, GRID_STEPS, GRID_BATCH, TESTED = 6000, 1500, 64, 1000
 GRID_RATE, GRID_WARMUP, CLIP = 3e-3, 0.05, 1.0
 EVERY = 50  # steps between two notes of the gate
-SHOWN = 4  # grids whose weights are recorded
 READERS = {
     "attention": MultiHeadAttention,
     "uniform weights": UniformAttention,
@@ -268,56 +231,15 @@ def test_reader(reader: GridReader, image: Tensor, grids: Grids) -> dict:
     logits, weights = reader(image, index_words()[1][grids.emoji])
     cells = mark_cell(grids.cell, 2 * CELL // STRIDE)
     mass, right = (weights * cells).sum(dim=1), logits.argmax(1) == grids.color
-    found = {"accuracy": right, "mass": mass, "mass over 1/2": mass > 1 / 2}
-    return {name: float(x.double().mean()) for name, x in found.items()} | {
+    return {
+        "accuracy": float(right.double().mean()),
+        "mass": float(mass.double().mean()),
         "mass if right": float(mass[right].mean()),
         "mass if wrong": float(mass[~right].mean()),
     }
 
 
-@torch.no_grad()
-def show_weights(reader: GridReader, model: ContrastiveModel) -> list:
-    """Return the weights (S) on each of `SHOWN` grids, rounded.
-
-    The grids are `draw_grids(SHOWN, emoji, rng)` with the emoji of the held-out
-    artist and a generator whose seed is 0.
-    """
-    image, grids = draw_data(model, [HELD_OUT], SHOWN, 0)
-    _, weights = reader(image, index_words()[1][grids.emoji])
-    return [[round(x, 4) for x in row] for row in weights.tolist()]
-
-
-def measure_grids() -> dict:
-    """Return accuracy, mass and gate of each reader and seed."""
-    others = [x for x in ARTISTS if x != HELD_OUT]
-    found: dict = {"parameters": {}, "readers": {x: [] for x in READERS}}
-    for seed in SEEDS:
-        model = train_model("convolutions", HELD_OUT, seed)
-        train = draw_data(model, others, DRAWN, seed)
-        tests = {
-            name: draw_data(model, artists, TESTED, 10**6 + seed)
-            for name, artists in (
-                ("trained artists", others),
-                ("held-out artist", [HELD_OUT]),
-            )
-        }
-        for kind, runs in found["readers"].items():
-            reader = make_reader(kind, model, seed)
-            found["parameters"][kind] = count_parameters(reader)
-            run: dict = {"untrained": test_all(reader, tests)}
-            run["first weights"] = show_weights(reader, model)
-            run["gates"] = train_reader(reader, *train, seed)
-            run["last weights"] = show_weights(reader, model)
-            runs.append(run | {"trained": test_all(reader, tests)})
-    return found
-
-
-def test_all(reader: GridReader, tests: dict[str, tuple]) -> dict[str, dict]:
-    """Return what `test_reader` measures on each of several tests."""
-    return {name: test_reader(reader, *data) for name, data in tests.items()}
-
-
-@experiment()
+@recorded(seeds=SEEDS)
 def emoji_grid() -> dict:
     """Record a text model's answers about images, and where it attends.
 
@@ -326,18 +248,23 @@ def emoji_grid() -> dict:
     from its words' embeddings, and a gated cross-attention joins both.
 
     Source: Alayrac et al. (2022), section 2.2, https://arxiv.org/abs/2204.14198.
-        Departures: see `attnbook.models.image_text`.
+        Departures: see `attnbook.models.vision`.
     """
-    return record_results(
-        "emoji_grid",
-        SEEDS,
-        measure_grids,
-        held_out=HELD_OUT,
-        steps=GRID_STEPS,
-        batch=GRID_BATCH,
-        rate=GRID_RATE,
-        drawn=DRAWN,
-        tested=TESTED,
-        every=EVERY,
-        chance=1 / len(COLORS),
-    )
+    others = [x for x in ARTISTS if x != HELD_OUT]
+    readers: dict = {kind: [] for kind in READERS}
+    for seed in SEEDS:
+        model = train_model("convolutions", HELD_OUT, seed)
+        train = draw_data(model, others, DRAWN, seed)
+        tests = {
+            "trained artists": draw_data(model, others, TESTED, 10**6 + seed),
+            "held-out artist": draw_data(model, [HELD_OUT], TESTED, 10**6 + seed),
+        }
+        for kind, runs in readers.items():
+            reader = make_reader(kind, model, seed)
+            run: dict = {
+                "untrained": {k: test_reader(reader, *x) for k, x in tests.items()}
+            }
+            run["gates"] = train_reader(reader, *train, seed)
+            run["trained"] = {k: test_reader(reader, *x) for k, x in tests.items()}
+            runs.append(run)
+    return {"readers": readers}

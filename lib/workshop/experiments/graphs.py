@@ -1,10 +1,11 @@
-"""When attention over neighbors pays: drawn graphs, and linked help pages.
+"""When attention over neighbors pays: drawn lookups, and linked help pages.
 
 Axes: N pages, E edges
 """
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import NamedTuple
 
 import torch
@@ -12,29 +13,20 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attnbook.data.graph_tasks import (
-    CLASSES,
-    NEIGHBORS,
-    TOPICS,
-    GraphTask,
-    draw_lookup,
-    draw_noisy_graph,
-)
+from attnbook.data.graph_tasks import GraphTask, draw_lookup
 from attnbook.data.help_graph import HelpGraph, draw_labeled, load
-from attnbook.diagnose.neighborhoods import measure_mass, shuffle_within_targets
 from attnbook.models.devices import use_seed
-from attnbook.models.encoder_decoder import count_parameters
-from attnbook.models.graph_network import (
+from attnbook.models.recurrent import count_parameters
+from attnbook.training.loop import optimize
+from workshop.experiments.graph_network import (
     NEIGHBOR_LAYERS,
     GraphNetwork,
     join_neighbors,
     join_selves,
 )
-from attnbook.training.loop import optimize
 from workshop.experiments.record import recorded, sweep
 
 TASK_SEEDS, TASK_RATE = (0, 1, 2), 1e-2
-TARGETS, WRONG, NOISE_STEPS = 128, (0, 2, 4, 6), 400
 GRAPHS, SIZES, LOOKUP_STEPS = 16, (8, 16), 800
 LOOKERS = (("mean", 1), ("GAT", 1), ("GAT", 8), ("GATv2", 1))  # and heads
 TESTED = 8  # newly drawn graphs
@@ -44,49 +36,32 @@ Draw = Callable[[torch.Generator], GraphTask]
 
 
 class Trial(NamedTuple):
-    """What is trained, and on which graphs.
-
-    Attributes:
-        method: "MLP", or the name of a layer.
-        heads: of the first layer.
-        classes: of the nodes.
-        draw: returns a graph.
-        steps: how many, each on a new graph.
-        own: whether a node is its own neighbor.
-    """
+    """A layer, the heads of the first one, the classes, and what draws a graph."""
 
     method: str
     heads: int
     classes: int
     draw: Draw
-    steps: int
-    own: bool
-
-    def join_edges(self, task: GraphTask) -> Int[Tensor, "2 E"]:
-        """Return the edges that the first layer reads; an MLP's lead to self.
-
-        The edges of the task come first.
-        """
-        selves = join_selves(task.edges, len(task.features))
-        if self.method == "MLP":
-            return selves
-        return torch.cat([task.edges, selves], 1) if self.own else task.edges
 
     def classify(self, model: GraphNetwork, task: GraphTask) -> Float[Tensor, "T K"]:
         """Return the logits; with its edges, the second layer is linear."""
         selves = join_selves(task.edges, len(task.features))
-        logits = model(task.features, self.join_edges(task), selves)
+        logits = model(task.features, task.edges, selves)
         return logits[: len(task.labels)]
 
 
 def train_trial(trial: Trial, seed: int) -> GraphNetwork:
     """Train on a new graph each step; the rate decreases linearly to 0."""
     rng = torch.Generator().manual_seed(seed)
-    kind = "mean" if trial.method == "MLP" else trial.method
     inputs, width = trial.draw(rng).features.shape[1], WIDTH // trial.heads
     with use_seed(seed):
         model = GraphNetwork(
-            NEIGHBOR_LAYERS[kind], inputs, trial.classes, width, trial.heads, 0.0
+            NEIGHBOR_LAYERS[trial.method],
+            inputs,
+            trial.classes,
+            width,
+            trial.heads,
+            0.0,
         )
 
     def compute_loss(task: GraphTask) -> Float[Tensor, ""]:
@@ -94,87 +69,34 @@ def train_trial(trial: Trial, seed: int) -> GraphNetwork:
 
     optimize(
         torch.optim.Adam(model.parameters(), lr=TASK_RATE),
-        (trial.draw(rng) for _ in range(trial.steps)),
+        (trial.draw(rng) for _ in range(LOOKUP_STEPS)),
         compute_loss,
-        lambda step: TASK_RATE * (1 - step / trial.steps),
+        lambda step: TASK_RATE * (1 - step / LOOKUP_STEPS),
     )
     return model.eval()
 
 
-def score_trial_weights(
-    trial: Trial, model: GraphNetwork, task: GraphTask
-) -> Float[Tensor, "2 H"]:
-    """Return the weight on right neighbors by head, and the chance level.
-
-    Edges from nodes to themselves are left out: the weights of the others are
-    divided by their sum.
-    """
-    edges = trial.join_edges(task)
-    weights = model.first.compute_weights(task.features, edges)
-    scored = (
-        measure_mass(head, task.edges[1], task.right, len(task.labels))
-        for head in weights[:, : len(task.right)]
-    )
-    return torch.stack([x.mean(1) for x in scored], dim=1)
+def score_trial_weights(model: GraphNetwork, task: GraphTask) -> float:
+    """Return the mean weight on right neighbors, over heads and nodes."""
+    weights = model.first.compute_weights(task.features, task.edges)
+    count, target = len(task.labels), task.edges[1]
+    scored = [measure_mass(head, target, task.right, count)[0] for head in weights]
+    return float(torch.stack(scored).mean())
 
 
 @torch.no_grad()
 def score_trial(trial: Trial, model: GraphNetwork) -> dict:
-    """Return accuracy and weight on right neighbors, on graphs of no training.
-
-    The weight is the mean over heads and nodes; `best_mass` that of the head
-    with most.
-    """
+    """Return accuracy and weight on right neighbors, on graphs of no training."""
     rng = torch.Generator().manual_seed(10**6)
     tasks = [trial.draw(rng) for _ in range(TESTED)]
     found = [trial.classify(model, x).argmax(-1) == x.labels for x in tasks]
-    result = {"accuracy": float(torch.cat(found).double().mean())}
-    if trial.method == "MLP":
-        return result
-    mass, chance = torch.stack(
-        [score_trial_weights(trial, model, x) for x in tasks]
-    ).mean(0)
-    return result | {
-        "mass": float(mass.mean()),
-        "best_mass": float(mass.max()),
-        "chance": float(chance.mean()),
-    }
-
-
-def measure_trial(trial: Trial, seed: int) -> dict:
-    """Train and test one network; return its part of a row."""
-    model = train_trial(trial, seed)
     return {
-        "method": trial.method,
-        "heads": trial.heads,
-        "seed": seed,
-        "parameters": count_parameters(model),
-        **score_trial(trial, model),
+        "accuracy": float(torch.cat(found).double().mean()),
+        "mass": sum(score_trial_weights(model, x) for x in tasks) / len(tasks),
     }
 
 
-@recorded(
-    on_cpu=True,
-    seeds=TASK_SEEDS,
-    steps=NOISE_STEPS,
-    neighbors=NEIGHBORS,
-    tested=TESTED * TARGETS,
-)
-def graph_noise() -> list[dict]:
-    """Record the accuracy by the number of wrong neighbors."""
-
-    def measure(asked: int, wrong: int, method: str, seed: int) -> dict:
-        draw = partial(draw_noisy_graph, TARGETS, asked, wrong)
-        trial = Trial(method, 4, CLASSES, draw, NOISE_STEPS, own=True)
-        return measure_trial(trial, seed)
-
-    methods = ("MLP", *NEIGHBOR_LAYERS)
-    return sweep(
-        measure, asked=(1, TOPICS), wrong=WRONG, method=methods, seed=TASK_SEEDS
-    )
-
-
-@recorded(on_cpu=True, seeds=TASK_SEEDS, steps=LOOKUP_STEPS, tested=TESTED * GRAPHS)
+@recorded(on_cpu=True, seeds=TASK_SEEDS)
 def graph_lookup() -> list[dict]:
     """Record the accuracy of lookups: one head and eight, GAT and GATv2.
 
@@ -182,11 +104,10 @@ def graph_lookup() -> list[dict]:
         https://arxiv.org/abs/2105.14491
     """
     rows = []
-    for size in SIZES:
-        draw = partial(draw_lookup, GRAPHS, size)
-        for method, heads in LOOKERS:
-            trial = Trial(method, heads, size, draw, LOOKUP_STEPS, own=False)
-            rows += [{"size": size} | measure_trial(trial, seed) for seed in TASK_SEEDS]
+    for size, (method, heads), seed in product(SIZES, LOOKERS, TASK_SEEDS):
+        trial = Trial(method, heads, size, partial(draw_lookup, GRAPHS, size))
+        row = {"size": size, "method": method, "heads": heads, "seed": seed}
+        rows.append(row | score_trial(trial, train_trial(trial, seed)))
     return rows
 
 
@@ -205,16 +126,7 @@ METHODS = {
 
 
 class Trained(NamedTuple):
-    """A trained network and what it was trained on.
-
-    Attributes:
-        model: the network.
-        features: (N, I), of length 1 each.
-        edges: (2, E), with one from each node to itself.
-        labels: (N,).
-        tested: (N,) whether a node has neither been labeled nor left out.
-        mixed: (N,) whether links lead to pages of its class and of others.
-    """
+    """A trained network and what it was trained on."""
 
     model: GraphNetwork
     features: Float[Tensor, "N I"]
@@ -225,12 +137,7 @@ class Trained(NamedTuple):
 
 
 def make_edges(graph: HelpGraph, kind: str, rng: torch.Generator) -> Int[Tensor, "2 E"]:
-    """Return the edges of a kind, with one from each node to itself.
-
-    Those of the same class need the labels of all pages: a limit that no model
-    can use, which says what a perfect choice of neighbors would give. Random
-    links are as many pairs of pages as there are links.
-    """
+    """Return the edges of a kind, with one from each node to itself."""
     nodes, links = len(graph.pages), graph.links
     if kind == "selves":
         return join_selves(links, nodes)
@@ -240,6 +147,30 @@ def make_edges(graph: HelpGraph, kind: str, rng: torch.Generator) -> Int[Tensor,
         source, target = graph.labels[links]
         links = links[:, source == target]
     return join_neighbors(links, nodes)
+
+
+def measure_mass(
+    weights: Float[Tensor, " E"],
+    target: Int[Tensor, " E"],
+    right: Bool[Tensor, " E"],
+    nodes: int,
+) -> Float[Tensor, "2 N"]:
+    """Return each node's share of weight on right edges, and of edges; NaN if none."""
+    rows = torch.stack([weights, torch.ones_like(weights)])
+    whole = rows.new_zeros(2, nodes).index_add(1, target, rows)
+    part = rows.new_zeros(2, nodes).index_add(1, target, rows * right)
+    return part / whole
+
+
+def shuffle_within_targets(
+    weights: Float[Tensor, "*H E"], target: Int[Tensor, " E"], rng: torch.Generator
+) -> Float[Tensor, "*H E"]:
+    """Return the weights in a random order, the same for all heads, by neighborhood."""
+    shuffled = torch.rand(len(target), generator=rng).argsort()
+    shuffled = shuffled[target[shuffled].argsort(stable=True)]
+    result = torch.empty_like(weights)
+    result[..., target.argsort(stable=True)] = weights[..., shuffled]
+    return result
 
 
 def find_mixed(graph: HelpGraph) -> Bool[Tensor, " N"]:
@@ -276,14 +207,11 @@ def train_on_pages(graph: HelpGraph, method: str, seed: int) -> Trained:
 
 
 @torch.no_grad()
-def get_accuracy(run: Trained, weights=(None, None)) -> dict[str, float]:
-    """Return the accuracy on all pages that were tested, and on mixed ones."""
+def get_accuracy(run: Trained, weights=(None, None)) -> float:
+    """Return the accuracy on all pages that were tested."""
     logits = run.model(run.features, run.edges, weights=weights)
     right = (logits.argmax(-1) == run.labels).double()
-    return {
-        "accuracy": float(right[run.tested].mean()),
-        "mixed_accuracy": float(right[run.tested & run.mixed].mean()),
-    }
+    return float(right[run.tested].mean())
 
 
 @torch.no_grad()
@@ -298,12 +226,7 @@ def get_weights(run: Trained) -> list[Float[Tensor, "H E"]]:
 
 
 def score_page_weights(run: Trained) -> dict:
-    """Return the share of weight on neighbors of the same class, by layer.
-
-    Edges from a page to itself are left out; the mean is over mixed pages that
-    were not labeled, and over heads. The chance level is the share of
-    neighbors.
-    """
+    """Return the share of weight on neighbors of the same class, by layer."""
     source, target = run.edges
     others = source != target
     same = (run.labels[source] == run.labels[target])[others]
@@ -317,51 +240,35 @@ def score_page_weights(run: Trained) -> dict:
     return found
 
 
-def change_weights(run: Trained, seed: int) -> dict[str, float]:
-    """Return the accuracy with weights shuffled in each neighborhood, or equal.
-
-    Nothing is trained again.
-    """
+def score_with_shuffled_weights(run: Trained, seed: int) -> float:
+    """Return the accuracy with weights shuffled in each neighborhood."""
     rng, target = torch.Generator().manual_seed(seed), run.edges[1]
-    weights = get_weights(run)
-    shuffled = [shuffle_within_targets(x, target, rng) for x in weights]
-    equal = [1 / target.bincount()[target].expand(x.shape) for x in weights]
-    return {
-        "shuffled": get_accuracy(run, shuffled)["accuracy"],
-        "equal": get_accuracy(run, equal)["accuracy"],
-    }
+    shuffled = [shuffle_within_targets(x, target, rng) for x in get_weights(run)]
+    return get_accuracy(run, shuffled)
 
 
 def measure_seed(graph: HelpGraph, method: str, seed: int) -> dict:
     """Return what the record says of one network."""
     run = train_on_pages(graph, method, seed)
-    row = get_accuracy(run)
+    row = {"accuracy": get_accuracy(run)}
     if METHODS[method][0] != "mean" and METHODS[method][1] == "links":
-        row |= score_page_weights(run) | change_weights(run, seed)
+        row |= score_page_weights(run)
+        row["shuffled"] = score_with_shuffled_weights(run, seed)
     return row
 
 
 def count_parts(graph: HelpGraph) -> dict:
-    """Return the sizes of the graph, and the accuracy of the largest class."""
-    counts = graph.labels.bincount()
+    """Return the share of linked pairs of one class, and how many pages are tested."""
     edges = join_neighbors(graph.links, len(graph.pages))
     source, target = edges[:, edges[0] < edges[1]]
     same = graph.labels[source] == graph.labels[target]
-    untested = len(graph.classes) * LABELED
-    tested = len(graph.pages) - untested
     return {
-        "pages": len(graph.pages),
-        "links": graph.links.shape[1],
-        "pairs": len(source),
         "same_class": float(same.double().mean()),
-        "classes": dict(zip(graph.classes, counts.tolist(), strict=True)),
-        "mixed": int(find_mixed(graph).sum()),
-        "tested": tested,
-        "largest_class": (int(counts.max()) - LABELED) / tested,
+        "tested": len(graph.pages) - len(graph.classes) * LABELED,
     }
 
 
-@recorded(on_cpu=True, seeds=HELP_SEEDS, labeled=LABELED, steps=HELP_STEPS)
+@recorded(on_cpu=True, seeds=HELP_SEEDS)
 def help_graph() -> dict:
     """Record accuracy, weight on the same class, and the controls.
 

@@ -1,30 +1,35 @@
-"""Heads: how many, what reads their averages, which can share or go.
+"""Self-attention and heads: projections, paths, how many heads, which can go.
 
-Axes: B batch, S items, H query heads, G groups, D width of a head, C model width
+Axes: B batch, T positions, S items, H query heads, G groups, D width of a head,
+    C model width, V colors or symbols
 """
 
 from collections.abc import Callable
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnbook.attention.multi_head import GroupedQueryAttention
-from attnbook.diagnose import entropy, head_similarity
-from attnbook.models import associative_recall as task
+from attnbook.models import lookup_models as task
 from attnbook.models.devices import find_device, use_seed
-from attnbook.models.encoder_decoder import count_parameters
-from attnbook.training import associative_recall, tasks
-from attnbook.training.associative_recall import (
-    compute_error_rate,
-    compute_error_rates,
-    train,
+from attnbook.models.lookup_models import (
+    PROJECTIONS,
+    RELATIONS,
+    SEQUENCE_LAYERS,
+    RelationBatch,
+    RelationModel,
+    compute_gradient_norms_at_ends,
+    draw_relation,
 )
+from attnbook.training import associative_recall, tasks
+from attnbook.training.associative_recall import compute_error_rate, train
+from attnbook.training.loop import optimize
 from attnbook.training.trained import load_trained
-from workshop.experiments.machine import get_device
-from workshop.experiments.record import recorded, sweep
+from workshop.experiments.record import get_device, recorded, sweep
 
 SEEDS, STEPS = (0, 1, 2), 600
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
@@ -37,57 +42,19 @@ def build_model(seed: int, heads: int, **settings) -> task.AssociativeRecallMode
         return task.AssociativeRecallModel(heads, **settings).to(get_device())
 
 
-@torch.no_grad()
-def measure_similarity(model: task.AssociativeRecallModel) -> dict:
-    """Return mean cosine of two heads, mean entropy, on tables unseen."""
-    tables = task.draw_tables(2000, torch.Generator().manual_seed(10**6))
-    _, weights = model(tables.to(find_device(model)))
-    like = head_similarity(weights[:, :, None])
-    off = ~torch.eye(len(like), dtype=torch.bool, device=like.device)
-    return {
-        "similarity": float(like[off].mean()) if off.any() else None,
-        "largest_similarity": float(like[off].max()) if off.any() else None,
-        "entropy": float(entropy(weights).mean()),
-    }
-
-
 @recorded(seeds=SEEDS)
 def heads_lookups() -> dict:
     """Record errors by number of heads, at equal parameters."""
-    rows = []
-    for heads in COUNTS:
-        for seed in SEEDS:
-            model = build_model(seed, heads)
-            train(model, STEPS, seed)
-            by_place = compute_error_rates(model)
-            found = {
-                "error": float(by_place.mean()),
-                "by_place": by_place.tolist(),
-                **measure_similarity(model),
-            }
-            rows.append({"heads": heads, "seed": seed, **found})
-    return {
-        "rows": rows,
-        "parameters": count_parameters(model),
-        "steps": STEPS,
-        "width": 64,
-    }
+
+    def measure(heads: int, seed: int) -> dict:
+        model = build_model(seed, heads)
+        train(model, STEPS, seed)
+        return {"error": compute_error_rate(model)}
+
+    return {"rows": sweep(measure, heads=COUNTS, seed=SEEDS)}
 
 
 READOUT_STEPS, READOUT_RATE, READOUT_WIDTH = 4000, 3e-3, 512
-
-
-def build_with_two_layer_readout(seed: int) -> task.AssociativeRecallModel:
-    """Return a model with one head whose context is read by two layers."""
-    model = build_model(seed, 1)
-    with use_seed(seed):
-        read = nn.Sequential(
-            nn.Linear(WIDTH, READOUT_WIDTH),
-            nn.ReLU(),
-            nn.Linear(READOUT_WIDTH, task.QUERIES * task.SYMBOLS),
-        )
-    model.answer = read.to(get_device())  # type: ignore[assignment]
-    return model
 
 
 @torch.no_grad()
@@ -100,22 +67,24 @@ def measure_weights_by_place(model: task.AssociativeRecallModel) -> list[float]:
     return (weights * there).sum(-1).mean(0).tolist()
 
 
-@recorded(seeds=SEEDS, steps=READOUT_STEPS, rate=READOUT_RATE, hidden=READOUT_WIDTH)
+@recorded(seeds=SEEDS)
 def heads_readout() -> dict:
     """Record four lookups by one head whose average is read in two ways."""
 
     def measure(readout: str, seed: int) -> dict:
+        model = build_model(seed, 1)
         if readout == "two layers":
-            model = build_with_two_layer_readout(seed)
-        else:
-            model = build_model(seed, 1)
+            with use_seed(seed):
+                read = nn.Sequential(
+                    nn.Linear(WIDTH, READOUT_WIDTH),
+                    nn.ReLU(),
+                    nn.Linear(READOUT_WIDTH, task.QUERIES * task.SYMBOLS),
+                )
+            model.answer = read.to(get_device())  # type: ignore[assignment]
         train(model, READOUT_STEPS, seed, READOUT_RATE)
-        by_place = compute_error_rates(model)
         return {
-            "error": float(by_place.mean()),
-            "by_place": by_place.tolist(),
+            "error": compute_error_rate(model),
             "weights": measure_weights_by_place(model),
-            "parameters": count_parameters(model),
         }
 
     return {
@@ -153,10 +122,7 @@ class SharedLookupModel(task.AssociativeRecallModel):
 
 
 class TwoHeadSizesModel(SharedLookupModel):
-    """Two queries name an item by its address, two by its position.
-
-    The task is the same; only what the model reads differs.
-    """
+    """Two queries name an item by its address, two by its position."""
 
     def __init__(self, heads: int, groups: int, columns: int):
         super().__init__(heads, groups, columns)
@@ -194,15 +160,11 @@ def heads_shared() -> dict:
         with use_seed(seed):
             model = MODELS[task](*setting).to(get_device())
         train(model, STEPS, seed)
-        return {
-            "parameters": count_parameters(model.attention),
-            "cache": 2 * setting[1] * setting[2],
-            "error": compute_error_rate(model),
-        }
+        return {"error": compute_error_rate(model)}
 
     settings = dict.fromkeys(chain(*SETTINGS.values()))
     rows = sweep(measure, task=MODELS, setting=settings, seed=SEEDS)
-    return {"rows": rows, "settings": SETTINGS, "steps": STEPS}
+    return {"rows": rows, "settings": SETTINGS}
 
 
 Found = TypeVar("Found")
@@ -234,29 +196,16 @@ def prune_greedily(
     """Return test errors with each head gone, and of a greedy removal."""
     without = partial(make_pruned_measure, output, heads)
     gone: set[int] = set()
-    curve = [{"gone": [], "choice_error": choose(), "error": test()}]
+    curve = [{"error": test()}]
     while len(gone) < heads:
         left = [h for h in range(heads) if h not in gone]
-        found = {h: without(gone | {h}, choose) for h in left}
-        best = min(found, key=found.__getitem__)
-        gone.add(best)
-        curve.append(
-            {
-                "gone": sorted(gone),
-                "choice_error": found[best],
-                "error": without(gone, test),
-            }
-        )
-    alone = [without({h}, test) for h in range(heads)]
-    return {"alone": alone, "curve": curve}
+        gone.add(min(left, key=lambda h: without(gone | {h}, choose)))
+        curve.append({"error": without(gone, test)})
+    return {"alone": [without({h}, test) for h in range(heads)], "curve": curve}
 
 
 def prune_pronunciation(seed: int, heads: int) -> dict:
-    """Return what removing heads costs a word-to-phoneme model.
-
-    Heads are chosen on held-out words; all errors are those of the whole test
-    set.
-    """
+    """Return what removing heads costs a word-to-phoneme model."""
     model, data, _ = load_trained(f"cmudict_heads_{heads}_{seed}")
     model.to(get_device())
 
@@ -272,7 +221,7 @@ def prune_pronunciation(seed: int, heads: int) -> dict:
         lambda: measure(data.splits.valid[:CHOICE_WORDS]),
         lambda: measure(data.splits.test),
     )
-    return {"seed": seed, "test_words": len(data.splits.test), **pruned}
+    return {"seed": seed, **pruned}
 
 
 def prune_lookups(seed: int, heads: int) -> dict:
@@ -298,6 +247,89 @@ def heads_pruning() -> dict:
     """
     return {
         "words": [prune_pronunciation(seed, heads=8) for seed in SEEDS],
-        "choice_words": CHOICE_WORDS,
         "lookups": [prune_lookups(seed, heads=8) for seed in SEEDS],
+    }
+
+
+NAMES, COLORS, PROJECTION_WIDTH, BATCH, RATE = 8, 5, 32, 64, 5e-3
+PROJECTION_STEPS, PROJECTION_SEEDS = (1000, 4000), range(5)
+
+
+def train_relation(version: str, relation: str, seed: int) -> dict[str, list[float]]:
+    """Train one version on one relation; return its errors after some steps.
+
+    An error is the share of wrong answers on 1,000 new sequences.
+    """
+    with use_seed(seed):
+        model = RelationModel(NAMES, COLORS, PROJECTION_WIDTH, PROJECTIONS[version])
+    model = model.to(get_device())
+    rng = torch.Generator().manual_seed(seed)
+    held_out = draw(relation, 1000, torch.Generator().manual_seed(1000 + seed))
+    optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
+
+    def compute_loss(batch: RelationBatch) -> torch.Tensor:
+        logits = model(batch.names, batch.colors)
+        return F.cross_entropy(logits.flatten(0, 1), batch.answer.flatten())
+
+    errors: list[float] = []
+    for before, after in pairwise((0, *PROJECTION_STEPS)):
+        batches = (draw(relation, BATCH, rng) for _ in range(after - before))
+        optimize(optimizer, batches, compute_loss)
+        with torch.no_grad():
+            logits = model(held_out.names, held_out.colors)
+        errors.append(float((logits.argmax(-1) != held_out.answer).double().mean()))
+    return {"errors": errors}
+
+
+def draw(relation: str, count: int, rng: torch.Generator) -> RelationBatch:
+    """Return so many sequences, on the device of the experiments."""
+    batch = draw_relation(count, NAMES, COLORS, RELATIONS[relation], rng)
+    return batch.to(get_device())
+
+
+@recorded(seeds=PROJECTION_SEEDS)
+def projections() -> dict:
+    """Record the errors of every version on both relations.
+
+    Each version is trained to find a name's successor in a circle, and to find its
+    partner in a pair. Only the first relation has a direction.
+    """
+    return {
+        "runs": sweep(
+            train_relation,
+            relation=RELATIONS,
+            version=PROJECTIONS,
+            seed=PROJECTION_SEEDS,
+        )
+    }
+
+
+LENGTHS, PATH_SEEDS, PATH_WIDTH = (2, 4, 8, 16, 32, 64, 128, 256, 512), range(5), 64
+
+
+def measure_gradient_norm(kind: str, length: int, seed: int) -> float:
+    """Return how much the first input changes the last output, in float64."""
+    with use_seed(seed):
+        model = SEQUENCE_LAYERS[kind](PATH_WIDTH).double()
+        x = torch.randn(8, length, PATH_WIDTH, dtype=torch.float64)
+        upstream = torch.randn(8, PATH_WIDTH, dtype=torch.float64)
+    made = (x.to(get_device()) for x in (model, x, upstream))
+    return compute_gradient_norms_at_ends(*made)[0]
+
+
+@recorded(seeds=PATH_SEEDS, lengths=LENGTHS)
+def path_length() -> dict:
+    """Record the gradient of the last output at the first position.
+
+    Source: the question is that of Vaswani et al. (2017), section 4 and table 1,
+        https://arxiv.org/abs/1706.03762; the experiments are ours.
+    """
+    return {
+        "first": {
+            kind: [
+                [measure_gradient_norm(kind, n, seed) for seed in PATH_SEEDS]
+                for n in LENGTHS
+            ]
+            for kind in SEQUENCE_LAYERS
+        }
     }

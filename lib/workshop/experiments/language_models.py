@@ -12,18 +12,22 @@ from attnbook.attention.self_attention import causal_mask
 from attnbook.data.characters import encode_characters
 from attnbook.diagnose import entropy
 from attnbook.models.devices import find_device, use_seed
-from attnbook.models.encoder_decoder import count_parameters
-from attnbook.models.language_model import LanguageModel
-from attnbook.models.layer_norm import RMSNorm
-from attnbook.models.modern_block import (
+from attnbook.models.modern_decoder import (
     ModernAttention,
     RotaryAttention,
     SwiGLU,
     TokenEmbedding,
 )
-from attnbook.models.stabilized_attention import QKNormAttention, SoftCapAttention
-from attnbook.models.transformer import Size
-from attnbook.models.transformer_blocks import PostNorm, PreNorm
+from attnbook.models.recurrent import count_parameters
+from attnbook.models.transformer import (
+    LanguageModel,
+    PostNorm,
+    PreNorm,
+    QKNormAttention,
+    RMSNorm,
+    Size,
+    SoftCapAttention,
+)
 from attnbook.training.character_model import RECIPE, RECORD_NAME, build_character_model
 from attnbook.training.language_modeling import (
     LanguageModelRecipe,
@@ -32,55 +36,34 @@ from attnbook.training.language_modeling import (
     cut_windows,
     train_language_model,
 )
-from workshop.experiments.machine import get_device
 from workshop.experiments.record import (
+    experiment,
+    get_device,
     record_results,
     recorded,
     round_to_half,
     save_weights,
     sweep,
 )
-from workshop.experiments.registry import experiment
 
 SEEDS = (0, 1, 2)
-CURVE_EVERY = 100  # steps between two looks at the held-out text
 
 
 @experiment()
 def language_model() -> dict:
-    """Record the training of the model, and keep its weights."""
+    """Record the test loss of the model, and keep its weights."""
     model = build_character_model().to(get_device())
 
     def run() -> dict:
-        curve: list[dict] = []
-        recent: list[float] = []
-
-        def each(step: int, loss: float) -> None:
-            recent.append(loss)
-            if (step + 1) % CURVE_EVERY == 0:
-                point = {"step": step + 1, "train_loss": sum(recent) / CURVE_EVERY}
-                point["valid_loss"] = compute_held_out_loss(
-                    model, "valid", RECIPE.window
-                )
-                curve.append(point)
-                recent.clear()
-
-        train_language_model(model, RECIPE, 0, [each])
+        train_language_model(model, RECIPE, 0)
         round_to_half(model)
         return {
-            "curve": curve,
             "test_loss": compute_held_out_loss(model, "test", RECIPE.window),
             "guesses": compute_guessing_losses("test"),
         }
 
-    made = record_results(
-        RECORD_NAME,
-        [0],
-        run,
-        **vars(RECIPE),
-        symbols=encode_characters("train")[1],
-        parameters=count_parameters(model),
-    )
+    size = {"parameters": count_parameters(model)}
+    made = record_results(RECORD_NAME, [0], run, **vars(RECIPE), **size)
     save_weights(model, RECORD_NAME)
     return made
 
@@ -276,7 +259,6 @@ def train_changed(model: str, rate: float, seed: int) -> dict:
     recipe = LanguageModelRecipe(LADDER_STEPS, rate, **LADDER_RECIPE)
     train_language_model(built, recipe, seed)
     return {
-        "parameters": count_parameters(built),
         "cache": 2 * groups * WIDTH // HEADS * BLOCKS,
         "valid_loss": compute_held_out_loss(built, "valid", WINDOW),
         "test_loss": compute_held_out_loss(built, "test", WINDOW),

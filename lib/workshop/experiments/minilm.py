@@ -45,11 +45,7 @@ SENTENCES = {
 
 
 def split_into_pieces(text: str, vocabulary: dict[str, int]) -> list[str]:
-    """Return the word pieces of lower-case text, longest piece first.
-
-    Raises:
-        ValueError: if a word has a character that no piece has.
-    """
+    """Return the word pieces of lower-case text, longest piece first."""
     found = ["[CLS]"]
     for word in re.findall(r"\w+|[^\w\s]", text):
         start = 0
@@ -70,11 +66,7 @@ def split_into_pieces(text: str, vocabulary: dict[str, int]) -> list[str]:
 def encode(
     weights: dict[str, Tensor], ids: list[int], heads: int = HEADS
 ) -> tuple[Float[Tensor, "T C"], Float[Tensor, "L H T T"], Float[Tensor, "L H T"]]:
-    """Run BERT's encoder on the numbers of the words.
-
-    Returns:
-        The last states; every head's weights; the lengths of its values.
-    """
+    """Run BERT's encoder on the numbers of the words."""
 
     def linear(x: Tensor, name: str) -> Tensor:
         return F.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
@@ -108,11 +100,7 @@ def encode(
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:
-    """Return the model's weights, if the file is the one that is meant.
-
-    Raises:
-        ValueError: if the file is not there, or is another one.
-    """
+    """Return the model's weights, if the file is the one that is meant."""
     path = folder / "model.safetensors"
     if not path.is_file():
         raise ValueError(

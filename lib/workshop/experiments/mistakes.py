@@ -8,7 +8,8 @@ Axes: B batch, T target steps, S source symbols, E value width, N width of the s
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,17 +26,18 @@ from attnbook.attention.recurrent import (
     position_offsets,
 )
 from attnbook.data import Splits, grammar
-from attnbook.models.bahdanau import BahdanauDecoder
-from attnbook.models.encoder import Encoder
-from attnbook.models.encoder_decoder import EncoderDecoder, run_recurrent
-from attnbook.models.luong_decoder import LuongDecoder
-from attnbook.training.batching import make_batch
-from attnbook.training.loop import Recipe, Trainer, compute_held_out_loss
+from attnbook.models.recurrent import (
+    BahdanauDecoder,
+    Encoder,
+    EncoderDecoder,
+    LuongDecoder,
+    run_recurrent,
+)
+from attnbook.training.loop import Recipe, Trainer
 from attnbook.training.metrics import alignment_error_rate
 from attnbook.training.scoring import predict_links
 from attnbook.training.tasks import Task
-from workshop.experiments.machine import get_device
-from workshop.experiments.record import recorded, sweep
+from workshop.experiments.record import get_device, recorded, sweep
 
 SEEDS, EPOCHS, TRAINED, HELD_OUT = (0, 1, 2), 6, 6000, 200
 
@@ -143,20 +145,6 @@ def build_model(data: Task, decoder: type[nn.Module], seed: int) -> EncoderDecod
     return EncoderDecoder(encoder, made)
 
 
-@torch.no_grad()
-def measure_predicted_share(model: nn.Module, data: Task, size: int) -> float:
-    """Return the share of test symbols predicted, in batches of a size."""
-    pairs = data.encode(data.splits.test)
-    hits = count = 0
-    for start in range(0, len(pairs), size):
-        made = make_batch(pairs[start : start + size]).to(get_device())
-        predicted = model(made.source, made.lengths, made.previous).logits.argmax(-1)
-        real = made.target != 0
-        hits += int((predicted == made.target)[real].sum())
-        count += int(real.sum())
-    return hits / count
-
-
 def measure_decoder(data: Task, model: EncoderDecoder, seed: int) -> dict:
     """Train a model; return its losses and its test scores."""
     trainer = Trainer(
@@ -168,19 +156,14 @@ def measure_decoder(data: Task, model: EncoderDecoder, seed: int) -> dict:
     history = trainer.run(progress=False)
     tested: Sequence = data.splits.test
     outputs = [data.targets.decode(f.ids) for f in data.generate(model, tested)]
+    right = sum(o == p.target for o, p in zip(outputs, tested, strict=True))
     links = predict_links(data, model, tested)
     return {
         "valid_loss": [h["valid_loss"] for h in history],
-        "test_loss": compute_held_out_loss(model, data.encode(tested)),
-        "sentences_right": sum(
-            o == p.target for o, p in zip(outputs, tested, strict=True)
-        )
-        / len(tested),
+        "sentences_right": right / len(tested),
         "alignment_error": alignment_error_rate(
             links, [p.sure for p in tested], [p.possible for p in tested]
         ),
-        "predicted_in_batches": measure_predicted_share(model, data, len(tested)),
-        "predicted_one_by_one": measure_predicted_share(model, data, 1),
     }
 
 
@@ -190,7 +173,7 @@ def decoder_mistakes() -> dict:
 
     Each decoder is trained like the right one, on the same sentences, for as many
     epochs, with three seeds; the losses of every epoch and the test scores are
-    recorded, with the test sentences in padded batches and one by one.
+    recorded.
 
     Source: the mistakes are from the public threads that chapter 2 links.
     """
@@ -272,58 +255,35 @@ class WithoutInputFeeding(LuongDecoder):
         return super().step(previous, state, memory)
 
 
-def general() -> GeneralScore:
-    """Return a general score."""
-    return GeneralScore(WIDTH, WIDTH)
+class Variant(NamedTuple):
+    """A decoder, and the right one that it is compared with ("" if it is right)."""
 
-
-@dataclass(frozen=True)
-class Variant:
-    """A decoder, and the right one that it is compared with.
-
-    Attributes:
-        attention: makes its attention.
-        right: the name of the right decoder; "" if it is right itself.
-        decoder: its class.
-        feeding: whether it has input feeding.
-    """
-
-    attention: Callable[[], nn.Module]
+    score: Callable[[], nn.Module]
     right: str = ""
+    attention: Callable[[nn.Module], nn.Module] = GlobalAttention
     decoder: type[LuongDecoder] = LuongDecoder
     feeding: bool = False
 
 
-def global_general() -> nn.Module:
-    """Return global attention with a general score."""
-    return GlobalAttention(general())
-
-
+GENERAL, DOT = partial(GeneralScore, WIDTH, WIDTH), partial(DotScore, WIDTH, WIDTH)
+RIGHT, FED, NEAR = "general, right", "input feeding, right", "window, right"
 VARIANTS = {
-    "general, right": Variant(global_general),
-    "padding not masked": Variant(
-        lambda: UnmaskedAttention(general()), "general, right"
-    ),
-    "softmax over the queries": Variant(
-        lambda: SoftmaxOverQueries(general()), "general, right"
-    ),
-    "reshaped, not transposed": Variant(
-        lambda: GlobalAttention(ReshapedScore(WIDTH, WIDTH)), "general, right"
-    ),
-    "dot, right": Variant(lambda: GlobalAttention(DotScore(WIDTH, WIDTH))),
+    RIGHT: Variant(GENERAL),
+    "padding not masked": Variant(GENERAL, RIGHT, UnmaskedAttention),
+    "softmax over the queries": Variant(GENERAL, RIGHT, SoftmaxOverQueries),
+    "reshaped, not transposed": Variant(partial(ReshapedScore, WIDTH, WIDTH), RIGHT),
+    "dot, right": Variant(DOT),
     "half of the columns": Variant(
-        lambda: GlobalAttention(HalfColumnsScore(WIDTH, WIDTH)), "dot, right"
+        partial(HalfColumnsScore, WIDTH, WIDTH), "dot, right"
     ),
-    "input feeding, right": Variant(global_general, feeding=True),
-    "not fed in use": Variant(
-        global_general, "input feeding, right", WithoutInputFeeding, feeding=True
-    ),
-    "window, right": Variant(lambda: MonotonicAttention(general(), REACH)),
+    FED: Variant(GENERAL, feeding=True),
+    "not fed in use": Variant(GENERAL, FED, decoder=WithoutInputFeeding, feeding=True),
+    NEAR: Variant(GENERAL, attention=partial(MonotonicAttention, reach=REACH)),
     "window without its right end": Variant(
-        lambda: HalfOpenWindow(general(), REACH), "window, right"
+        GENERAL, NEAR, partial(HalfOpenWindow, reach=REACH)
     ),
     "window beyond the sentence": Variant(
-        lambda: UnboundedWindow(general(), REACH), "window, right"
+        GENERAL, NEAR, partial(UnboundedWindow, reach=REACH)
     ),
 }
 
@@ -338,7 +298,7 @@ def build_luong(data: Task, variant: Variant, seed: int) -> EncoderDecoder:
             WIDTH // 2,
             WIDTH,
             WIDTH,
-            variant.attention(),
+            variant.attention(variant.score()),
             feeding=variant.feeding,
         )
     return EncoderDecoder(encoder, decoder)

@@ -7,6 +7,8 @@ Axes: B batch, T positions
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import product
 
 import torch
 from jaxtyping import Float, Int
@@ -23,9 +25,7 @@ from attnbook.positions.rotary import (
 )
 from attnbook.training.loop import optimize
 from attnbook.training.losses import IGNORED_TARGET, compute_next_token_loss
-from workshop.experiments.machine import get_device, hold_cores
-from workshop.experiments.record import record_rows, run_jobs, time_call
-from workshop.experiments.registry import experiment
+from workshop.experiments.record import get_device, recorded
 
 LENGTH, LONGEST = 64, 512  # trained on, and read
 
@@ -39,11 +39,7 @@ SIZE, RATE = 32, 3e-3
 def draw_copying(
     count: int, half: int, rng: torch.Generator
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
-    """Return texts of different symbols, a mark, and the same again.
-
-    Returns:
-        What is read, and what should come next: IGNORED in the first half.
-    """
+    """Return texts of different symbols, a mark, and the same again."""
     order = torch.rand(count, SYMBOLS, generator=rng).argsort(dim=1)
     part = order[:, :half]
     mark = torch.full((count, 1), SYMBOLS)
@@ -113,11 +109,7 @@ def measure_copying_error(model: nn.Module, length: int, count: int = 64) -> flo
 
 @torch.no_grad()
 def measure_reading_loss(model: nn.Module, length: int, count: int = 128) -> float:
-    """Return the loss, in nats, of the same characters after more or less text.
-
-    Asked are `count` stretches of LENGTH characters of the test text; the
-    model reads each after as much of the text before as makes it `length`.
-    """
+    """Return the loss, in nats, of the same characters after more or less text."""
     text, _ = encode_characters("test")
     gap = (len(text) - LONGEST - 1) // count
     ends = LONGEST + gap * torch.arange(count)
@@ -133,82 +125,56 @@ def measure_reading_loss(model: nn.Module, length: int, count: int = 128) -> flo
 TIMES, SEEDS = (1, 2, 4, 8), (0, 1, 2)
 STEPS = {"copy": 2500, "text": 1200}
 MEASURES = {"copy": measure_copying_error, "text": measure_reading_loss}
+
+
 # What is done to a model trained with rotary positions before it reads texts
 # that are s times longer: its frequencies.
-SCALED: dict[str, Callable[[int], Tensor]] = {
-    "rope, interpolated": lambda s: interpolate_positions(HEAD, s),
-    "rope, ntk-aware": lambda s: scale_ntk_aware(HEAD, s),
-}
+def measure(task: str, model: AttentionOnlyTransformer, rates=None) -> list[float]:
+    """Return the error or loss at each length, with other frequencies if given.
 
-
-def measure(task: str, model: AttentionOnlyTransformer) -> list[float]:
-    """Return the error or loss at each length."""
-    return [MEASURES[task](model, LENGTH * times) for times in TIMES]
-
-
-def measure_scaled(
-    task: str, model: AttentionOnlyTransformer
-) -> dict[str, list[float]]:
-    """Return the same for each method of scaling rotary positions."""
-    found: dict[str, list[float]] = {}
-    for method, settings in SCALED.items():
-        found[method] = []
-        for times in TIMES:
-            model.rescale(settings(times))
-            found[method].append(MEASURES[task](model, LENGTH * times))
+    `rates` returns the frequencies for a text that is s times longer.
+    """
+    found = []
+    for times in TIMES:
+        if rates:
+            model.rescale(rates(times))
+        found.append(MEASURES[task](model, LENGTH * times))
     return found
 
 
-def time_rows(seed: int, measure_all: Callable[[], dict]) -> list[dict]:
-    """Return a row for each result, with the time that all took on one core."""
-    with hold_cores(1):
-        found, spent = time_call(measure_all)
-    return [
-        {"method": method, "seed": seed, "found": numbers, **spent}
-        for method, numbers in found.items()
-    ]
-
-
-def train_and_measure(task: str, method: str, seed: int) -> list[dict]:
+def train_and_measure(task: str, method: str, seed: int) -> dict[str, list[float]]:
     """Train once and measure; rotary positions with every scaling method."""
-
-    def measure_all() -> dict:
-        model = train(task, method, seed, STEPS[task])
-        scaled = measure_scaled(task, model) if method == "rope" else {}
-        return {method: measure(task, model)} | scaled
-
-    return time_rows(seed, measure_all)
-
-
-def record_jobs(study: str, task: str, trained: Iterable[str], run: Callable) -> dict:
-    """Record all trainings of a study on a task.
-
-    Args:
-        study: the beginning of the record's name.
-        task: "copy" or "text".
-        trained: what one training is called, for each.
-        run: from task, training and seed to rows. An interrupted recording
-            goes on with the first job whose rows were not stored.
-    """
-    name = f"{study}_{task}"
-    settings = {"steps": STEPS[task], "length": LENGTH, "times": list(TIMES)}
-    names = list(trained)
-    jobs = [(task, one, seed) for seed in SEEDS for one in names]
-    rows = run_jobs(name, settings, jobs, run)
-    trainings = [row for row in rows if row["method"] in names]
-    return record_rows(name, SEEDS, {"rows": rows}, trainings, **settings)
+    model = train(task, method, seed, STEPS[task])
+    found = {method: measure(task, model)}
+    if method == "rope":
+        for name, scale in (
+            ("interpolated", interpolate_positions),
+            ("ntk-aware", scale_ntk_aware),
+        ):
+            found[f"rope, {name}"] = measure(task, model, partial(scale, HEAD))
+    return found
 
 
-@experiment()
+def train_all(task: str, trained: Iterable[str], run: Callable) -> dict:
+    """Return a row for each result of each training; `run` returns lists by name."""
+    rows = [
+        {"method": method, "seed": seed, "found": found}
+        for seed, name in product(SEEDS, trained)
+        for method, found in run(task, name, seed).items()
+    ]
+    return {"rows": rows}
+
+
+@recorded(seeds=SEEDS, times=TIMES)
 def extrapolation_copy() -> dict:
     """Record the share of symbols copied wrong when a sequence is repeated."""
-    return record_jobs("extrapolation", "copy", METHODS, train_and_measure)
+    return train_all("copy", METHODS, train_and_measure)
 
 
-@experiment()
+@recorded(seeds=SEEDS, times=TIMES)
 def extrapolation_text() -> dict:
     """Record the loss on the same characters after more or less text."""
-    return record_jobs("extrapolation", "text", METHODS, train_and_measure)
+    return train_all("text", METHODS, train_and_measure)
 
 
 USUAL = "base 10,000"
@@ -224,54 +190,35 @@ PARTS = ("all pairs", "fast pairs", "slow pairs")
 
 
 def rescale_part(part: str, factor: int) -> Float[Tensor, "P"]:
-    """Return frequencies of which all, the fast or the slow are divided.
-
-    Slow pairs complete less than one rotation within the trained length.
-    """
+    """Return frequencies of which all, the fast or the slow are divided."""
     rates = frequencies(HEAD)
     slow = rates * LENGTH < 2 * torch.pi
     chosen = {"all pairs": slow | ~slow, "fast pairs": ~slow}.get(part, slow)
     return torch.where(chosen, interpolate_positions(HEAD, factor), rates)
 
 
-def measure_rescaled(
-    task: str, model: AttentionOnlyTransformer
-) -> dict[str, list[float]]:
-    """Return a usual model's results with its frequencies changed.
+def train_with_setting(task: str, setting: str, seed: int) -> dict[str, list[float]]:
+    """Train once and measure at every length; the usual base rescaled, too.
 
-    By length: Llama 3.1's scaling.
-    At the trained length and at twice it: parts of the pairs divided by two.
+    By length with Llama 3.1's scaling; at the trained length and at twice it with
+    parts of the pairs divided by two.
     """
-    found: dict[str, list[float]] = {"llama-3": []}
-    for times in TIMES:
-        model.rescale(scale_llama3(HEAD, times, LENGTH, 1e4))
-        found["llama-3"].append(MEASURES[task](model, LENGTH * times))
-    for part in PARTS:
-        model.rescale(rescale_part(part, 2))
-        found[f"{part} halved"] = [
-            MEASURES[task](model, LENGTH * times) for times in (1, 2)
-        ]
+    rates = SETTINGS[setting]
+    model = train(task, "rope", seed, STEPS[task], lambda x: x.rescale(rates))
+    found = {setting: measure(task, model)}
+    if setting == USUAL:
+        found["llama-3"] = measure(
+            task, model, lambda times: scale_llama3(HEAD, times, LENGTH, 1e4)
+        )
+        for part in PARTS:
+            model.rescale(rescale_part(part, 2))
+            found[f"{part} halved"] = [
+                MEASURES[task](model, LENGTH * times) for times in (1, 2)
+            ]
     return found
 
 
-def train_with_setting(task: str, setting: str, seed: int) -> list[dict]:
-    """Train once and measure at every length; the usual base rescaled, too."""
-
-    def measure_all() -> dict:
-        model = train(
-            task,
-            "rope",
-            seed,
-            STEPS[task],
-            lambda model: model.rescale(SETTINGS[setting]),
-        )
-        rescaled = measure_rescaled(task, model) if setting == USUAL else {}
-        return {setting: measure(task, model)} | rescaled
-
-    return time_rows(seed, measure_all)
-
-
-@experiment()
+@recorded(seeds=SEEDS, times=TIMES)
 def rotary_settings_copy() -> dict:
     """Record the share of symbols copied wrong for each setting.
 
@@ -281,10 +228,10 @@ def rotary_settings_copy() -> dict:
     Source: the question is that of Press et al. (2022), section 1,
         https://arxiv.org/abs/2108.12409; the experiments are ours.
     """
-    return record_jobs("rotary_settings", "copy", SETTINGS, train_with_setting)
+    return train_all("copy", SETTINGS, train_with_setting)
 
 
-@experiment()
+@recorded(seeds=SEEDS, times=TIMES)
 def rotary_settings_text() -> dict:
     """Record the loss on the same characters for each setting."""
-    return record_jobs("rotary_settings", "text", SETTINGS, train_with_setting)
+    return train_all("text", SETTINGS, train_with_setting)

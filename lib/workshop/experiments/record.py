@@ -1,11 +1,24 @@
-"""Recording a run: train, round the weights, score, write it down."""
+"""Recording a run: find it, train or measure on a device, write down what came out.
 
+A function that measures something is decorated with `recorded`, and one that writes its
+record by itself with `experiment`; training runs that share one procedure are given to
+`register_runs`. `find_experiments` imports every module of this package, so that a new
+theme is one new file.
+
+Training runs, and what else gives the same results everywhere up to rounding, accept
+`--device cuda`. Runs that measure time or memory are about this machine's processor.
+"""
+
+import importlib
 import json
 import os
+import pkgutil
 import platform
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import wraps
 from importlib.metadata import version
@@ -17,70 +30,60 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from attnbook.models.encoder_decoder import count_parameters
+from attnbook.models.recurrent import count_parameters
 from attnbook.records import RECORDS, WEIGHTS
 from attnbook.training.loop import Trainer
+from attnbook.training.run import Run
 from attnbook.training.scoring import make_validation_metrics, score_test_set
-from workshop.experiments.machine import describe_device, get_device, hold_cores
-from workshop.experiments.registry import RUNS, experiment
 
-CORES = os.cpu_count() or 1
 CACHE = Path(os.environ.get("ATTNBOOK_CACHE", "~/.cache/attnbook"))
+CPU = torch.device("cpu")
+CHOSEN: ContextVar[torch.device] = ContextVar("device", default=CPU)
 
 
-def make_record(name: str, seeds: list[int], results: dict, **more) -> dict:
-    """Return a record: what ran, where and with what, and what came out."""
-    packages = ("torch", "numpy", "sacrebleu", "sentencepiece")
-    device = get_device()
-    option = "" if device.type == "cpu" else f" --device {device}"
-    return {
-        "name": name,
-        "command": f"python -m workshop.experiments {name}{option}",
-        "seeds": seeds,
-        "device": describe_device(device, read_processor_name()),
-        "versions": {"python": platform.python_version()}
-        | {p: version(p) for p in packages},
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        **more,
-        "results": results,
-    }
+@dataclass(frozen=True)
+class Experiment:
+    """A recorded run that is a function; `on_cpu`: it never uses a GPU."""
+
+    run: Callable[[], dict]
+    on_cpu: bool
 
 
-def time_call(call: Callable[[], dict]) -> tuple[dict, dict[str, float]]:
-    """Return what a call returns, and the seconds that it takes."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    found = call()
-    return found, {
-        "wall_s": time.perf_counter() - wall,
-        "cpu_s": time.process_time() - cpu,
-    }
+EXPERIMENTS: dict[str, Experiment] = {}
+RUNS: dict[str, Run] = {}
 
 
-def record_results(
-    name: str,
-    seeds: Iterable[int],
-    measure: Callable[[], dict],
-    threads: int = 1,
-    cores: int = 1,
-    **more,
-) -> dict:
-    """Measure on some threads, write the record, and return it.
+def experiment(on_cpu: bool = False) -> Callable:
+    """Register a function, which writes its record, as the experiment of its name."""
 
-    Args:
-        name: of the record.
-        seeds: that the results depend on.
-        measure: returns the results.
-        threads: how many PyTorch uses.
-        cores: how many are held meanwhile: all of them for a timing.
-        more: further fields of the record.
-    """
-    torch.set_num_threads(threads)
-    with hold_cores(cores):
-        results, spent = time_call(measure)
-    more = {"threads": threads, **more, **spent}
-    made = make_record(name, [*seeds], results, **more)
-    write_record(made)
-    return made
+    def register(function: Callable[[], dict]) -> Callable[[], dict]:
+        refuse_second_name(function.__name__)
+        EXPERIMENTS[function.__name__] = Experiment(function, on_cpu)
+        return function
+
+    return register
+
+
+def register_runs(runs: Mapping[str, Run]) -> None:
+    """Register training runs by the names of their records."""
+    for name, run in runs.items():
+        refuse_second_name(name)
+        RUNS[name] = run
+
+
+def refuse_second_name(name: str) -> None:
+    """Raise a ValueError if an experiment has this name already."""
+    if name in EXPERIMENTS or name in RUNS:
+        raise ValueError(f"two experiments are named {name!r}")
+
+
+def find_experiments() -> list[str]:
+    """Import every module of this package; return the names registered."""
+    package = __name__.rpartition(".")[0]
+    for found in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        if found.name != "__main__":
+            importlib.import_module(f"{package}.{found.name}")
+    return [*RUNS, *EXPERIMENTS]
 
 
 def recorded(
@@ -102,37 +105,80 @@ def recorded(
     return decorate
 
 
-def run_jobs(name: str, settings: dict, jobs: list[tuple], run: Callable) -> list:
-    """Return the rows of all jobs of a record, those of an earlier try kept."""
-    torch.set_num_threads(1)
-    path = CACHE.expanduser() / f"{name}.json"
-    settings = settings | {"on": str(get_device())}
-    kept: dict = {"settings": settings, "rows": {}}
-    if path.exists():
-        found = json.loads(path.read_text("utf8"))
-        kept = found if found["settings"] == settings else kept
-    titles = [" ".join(map(str, job)) for job in jobs]
-    for title, job in zip(titles, jobs, strict=True):
-        if title not in kept["rows"]:
-            kept["rows"][title] = run(*job)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            beside = path.with_suffix(".part")
-            beside.write_text(json.dumps(kept), "utf8")
-            beside.replace(path)
-    return [row for title in titles for row in kept["rows"][title]]
-
-
-def record_rows(
-    name: str, seeds: Iterable[int], results: dict, timed: Iterable[dict], **more
+def record_results(
+    name: str,
+    seeds: Iterable[int],
+    measure: Callable[[], dict],
+    threads: int = 1,
+    **more,
 ) -> dict:
-    """Write the record of jobs that are done, with the time that they took."""
-    timed = list(timed)
-    spent = {k: sum(row[k] for row in timed) for k in ("wall_s", "cpu_s")}
-    made = make_record(name, [*seeds], results, **more, **spent)
+    """Measure on some threads, write the record with `more` fields, and return it."""
+    torch.set_num_threads(threads)
+    wall, cpu = time.perf_counter(), time.process_time()
+    results = measure()
+    more = {"threads": threads, **more, "wall_s": time.perf_counter() - wall}
+    more["cpu_s"] = time.process_time() - cpu
+    made = make_record(name, [*seeds], results, **more)
     write_record(made)
-    # To repeat is to compute again.
-    (CACHE.expanduser() / f"{name}.json").unlink()
     return made
+
+
+def record_run(name: str, progress: bool = True) -> dict:
+    """Train and score a run, going on where an earlier try stopped.
+
+    A GPU has a checkpoint of its own: no run is trained on two devices.
+    """
+    run, device = RUNS[name], get_device()
+    torch.set_num_threads(1)
+    data, model = run.data(), run.model().to(device)
+    kept = name if device.type == "cpu" else f"{name}-{device.type}"
+    trainer = Trainer(
+        model,
+        data.encode(data.splits.train[:: run.every]),
+        data.encode(data.splits.valid),
+        run.recipe,
+        make_validation_metrics(run.task, data),
+    )
+    history = trainer.run(CACHE.expanduser() / f"{kept}.safetensors", progress)
+    round_to_half(model)
+    begun = time.process_time()
+    results = score_test_set(run.task, data, model, run.attention)
+    made = make_record(
+        name,
+        [run.recipe.seed],
+        results,
+        task=run.task,
+        model={k: v for k, v in asdict(run).items() if k != "recipe"},
+        recipe=asdict(run.recipe),
+        epochs=len(history),
+        parameters=count_parameters(model),
+        wall_s=sum(h["wall_s"] for h in history),
+        cpu_s=sum(h["cpu_s"] for h in history),
+        scoring_cpu_s=time.process_time() - begun,
+        history=history,
+    )
+    write_record(made)
+    if run.ship:
+        save_weights(model, name)
+    return made
+
+
+def make_record(name: str, seeds: list[int], results: dict, **more) -> dict:
+    """Return a record: what ran, where and with what, and what came out."""
+    packages = ("torch", "numpy", "sacrebleu", "sentencepiece")
+    device = get_device()
+    option = "" if device.type == "cpu" else f" --device {device}"
+    return {
+        "name": name,
+        "command": f"python -m workshop.experiments {name}{option}",
+        "seeds": seeds,
+        "device": describe_device(device),
+        "versions": {"python": platform.python_version()}
+        | {p: version(p) for p in packages},
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **more,
+        "results": results,
+    }
 
 
 def sweep(measure: Callable[..., dict], **settings: Iterable) -> list[dict]:
@@ -144,37 +190,14 @@ def sweep(measure: Callable[..., dict], **settings: Iterable) -> list[dict]:
     return rows
 
 
-def read_processor_name() -> str:
-    """Return the name of this machine's processor, as far as it is told."""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def write_record(record_run: dict) -> Path:
-    """Write a record; lists of numbers stay on one line each.
-
-    It is written beside and moved, so that the old one stays until then.
-    """
-    path = RECORDS / f"{record_run['name']}.json"
-    body = ",\n".join(
-        f" {json.dumps(k)}: {format_rows(v)}" for k, v in record_run.items()
-    )
+def write_record(made: dict) -> Path:
+    """Write a record beside the old one and move it; lists of numbers on one line."""
+    path = RECORDS / f"{made['name']}.json"
+    body = ",\n".join(f" {json.dumps(k)}: {format_rows(v)}" for k, v in made.items())
     beside = path.with_suffix(".part")
     beside.write_text(f"{{\n{body}\n}}\n", "utf8")
     beside.replace(path)
     return path
-
-
-def save_weights(model: nn.Module, name: str) -> None:
-    """Write a model's weights in half precision, beside and then moved."""
-    half = {k: v.half().cpu() for k, v in model.state_dict().items()}
-    path = WEIGHTS / f"{name}.safetensors"
-    save_file(half, path.with_suffix(".part"))
-    path.with_suffix(".part").replace(path)
 
 
 def format_rows(value) -> str:
@@ -208,42 +231,57 @@ def round_to_half(model: nn.Module) -> None:
     model.load_state_dict({k: v.half().float() for k, v in model.state_dict().items()})
 
 
-def record_run(name: str, progress: bool = True) -> dict:
-    """Train and score a run, going on where an earlier try stopped.
+def save_weights(model: nn.Module, name: str) -> None:
+    """Write a model's weights in half precision, beside and then moved."""
+    half = {k: v.half().cpu() for k, v in model.state_dict().items()}
+    path = WEIGHTS / f"{name}.safetensors"
+    save_file(half, path.with_suffix(".part"))
+    path.with_suffix(".part").replace(path)
 
-    A GPU has a checkpoint of its own: no run is trained on two devices.
-    """
-    run, device = RUNS[name], get_device()
-    torch.set_num_threads(1)
-    data, model = run.data(), run.model().to(device)
-    kept = name if device.type == "cpu" else f"{name}-{device.type}"
-    trainer = Trainer(
-        model,
-        data.encode(data.splits.train[:: run.every]),
-        data.encode(data.splits.valid),
-        run.recipe,
-        make_validation_metrics(run.task, data),
-    )
-    with hold_cores(1):
-        history = trainer.run(CACHE.expanduser() / f"{kept}.safetensors", progress)
-        round_to_half(model)
-        begun = time.process_time()
-        results = score_test_set(run.task, data, model, run.attention)
-    made = make_record(
-        name,
-        [run.recipe.seed],
-        results,
-        task=run.task,
-        model={k: v for k, v in asdict(run).items() if k != "recipe"},
-        recipe=asdict(run.recipe),
-        epochs=len(history),
-        parameters=count_parameters(model),
-        wall_s=sum(h["wall_s"] for h in history),
-        cpu_s=sum(h["cpu_s"] for h in history),
-        scoring_cpu_s=time.process_time() - begun,
-        history=history,
-    )
-    write_record(made)
-    if run.ship:
-        save_weights(model, name)
-    return made
+
+def get_device() -> torch.device:
+    """Return the device of the run that is being recorded; else the CPU."""
+    return CHOSEN.get()
+
+
+@contextmanager
+def use_device(device: torch.device) -> Iterator[None]:
+    """Record runs on a device."""
+    before = CHOSEN.set(device)
+    try:
+        yield
+    finally:
+        CHOSEN.reset(before)
+
+
+def parse_device(text: str) -> torch.device:
+    """Return the device of this name; a ValueError if this machine has none such."""
+    if text == "cpu":
+        return CPU
+    name, _, index = text.partition(":")
+    if name != "cuda" or not (index or "0").isdigit():
+        raise ValueError(
+            f"{text!r} is not a device for runs; write cpu, cuda or cuda:0"
+        )
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if int(index or 0) >= count:
+        raise ValueError(f"{text!r} was requested, but PyTorch finds {count} GPUs here")
+    return torch.device("cuda", int(index or 0))
+
+
+def describe_device(device: torch.device) -> str:
+    """Return what a record says about the device that it was made on."""
+    beside = f"{read_processor_name()}, {torch.get_num_threads()} thread"
+    if device.type == "cpu":
+        return beside
+    return f"{torch.cuda.get_device_name(device)} ({device}), {beside}"
+
+
+def read_processor_name() -> str:
+    """Return the name of this machine's processor, as far as it is told."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -6,9 +6,7 @@ from functools import partial
 from attnbook.training.loop import Recipe, Trainer
 from attnbook.training.run import Run, change_seed
 from attnbook.training.scoring import make_validation_metrics
-from workshop.experiments.machine import get_device
-from workshop.experiments.record import recorded, sweep
-from workshop.experiments.registry import register_runs
+from workshop.experiments.record import get_device, recorded, register_runs, sweep
 
 # Word -> phoneme. The decoder without attention is wider, so that both models
 # have as many parameters; the run's record says how many.
@@ -143,7 +141,7 @@ RUNS = {
         for seed in (3, 4, 5)
     },
 }
-register_runs(RUNS, __name__)
+register_runs(RUNS)
 
 
 MODELS = {"Bahdanau": SPELL, "Transformer": SPELL_BLOCKS}

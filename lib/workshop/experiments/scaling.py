@@ -18,10 +18,9 @@ from attnbook.attention.scaled_dot_product import (
     scores_gradient,
 )
 from attnbook.models.devices import find_device, use_seed
-from attnbook.models.lookup_model import LookupBatch, LookupModel, draw_lookup
+from attnbook.models.lookup_models import LookupBatch, LookupModel, draw_lookup
 from attnbook.training.loop import optimize
-from workshop.experiments.machine import get_device
-from workshop.experiments.record import recorded
+from workshop.experiments.record import get_device, recorded
 
 WIDTHS = tuple(2**n for n in range(2, 11))
 DRAWS, QUERIES, KEYS, VALUE = 10, 256, 64, 16
@@ -46,32 +45,26 @@ def measure_gradients(width: int, scale: float, seed: int) -> dict[str, float]:
     value = torch.randn(QUERIES, KEYS, VALUE, generator=rng)
     weights = attention_weights(query, key, scale=scale)
     upstream = weights @ value - value[:, :1]
-    moved = attend_gradient(query, key, value, upstream, scale=scale)
-    on_query, on_key = (x.flatten(1).norm(dim=1) for x in moved[:2])
+    on_query = attend_gradient(query, key, value, upstream, scale=scale)[0]
     w = weights[:, 0]
     on_scores = scores_gradient(weights, upstream @ value.mT)[:, 0]
-    sizes = on_scores.abs()
-    jacobian, norms = jacobian_norm(w), on_scores.norm(dim=-1)
+    sizes, norms = on_scores.abs(), on_scores.norm(dim=-1)
     two = sizes.topk(2)
     both_wrong = (two.indices != 0).all(dim=-1)
-    on_wrong_pairs = two.values.sum(dim=-1)[both_wrong].sum()
-    return {
-        "variance": float((scale * (query @ key.mT)).var()),
-        "entropy": float(torch.special.entr(w).sum(-1).mean()),
-        "largest": float(w.amax(-1).mean()),
-        "jacobian": float(jacobian.mean()),
-        "jacobian_median": float(jacobian.median()),
-        "query": float(on_query.mean()),
-        "query_median": float(on_query.median()),
-        "key": float(on_key.mean()),
-        "key_median": float(on_key.median()),
-        "scores": float(norms.mean()),
-        "scores_median": float(norms.median()),
-        "right": float(sizes[:, 0].mean()),
-        "right_median": float(sizes[:, 0].median()),
-        "right_share": float(sizes[:, 0].sum() / sizes.sum()),
-        "wrong_pairs_share": float(on_wrong_pairs / sizes.sum()),
+    found = {
+        "variance": (scale * (query @ key.mT)).var(),
+        "entropy": torch.special.entr(w).sum(-1).mean(),
+        "largest": w.amax(-1).mean(),
+        "jacobian_median": jacobian_norm(w).median(),
+        "query": on_query.flatten(1).norm(dim=1).mean(),
+        "scores": norms.mean(),
+        "scores_median": norms.median(),
+        "right": sizes[:, 0].mean(),
+        "right_median": sizes[:, 0].median(),
+        "right_share": sizes[:, 0].sum() / sizes.sum(),
+        "wrong_pairs_share": two.values.sum(dim=-1)[both_wrong].sum() / sizes.sum(),
     }
+    return {name: float(x) for name, x in found.items()}
 
 
 def compute_factor(variant: str, width: int) -> float:
@@ -133,7 +126,7 @@ def train(variant: str, width: int, kind: str, rate: float, seed: int) -> dict:
     }
 
 
-@recorded(on_cpu=True, seeds=range(DRAWS), lookups=QUERIES, keys=KEYS, value=VALUE)
+@recorded(on_cpu=True, seeds=range(DRAWS))
 def scaling_gradients() -> dict:
     """Record sizes of weights and gradients over D, with and without 1/√D."""
     results = {}
@@ -147,7 +140,7 @@ def scaling_gradients() -> dict:
     return results
 
 
-@recorded(seeds=SEEDS, steps=STEPS)
+@recorded(seeds=SEEDS)
 def scaling_training() -> dict:
     """Record a model that only attends, trained with and without 1/√D."""
     results = {}

@@ -22,8 +22,11 @@ from attnbook.attention.recurrent import (
     dot_scores,
     general_scores,
 )
-from attnbook.profiling import allocations
-from workshop.experiments.registry import experiment
+from attnbook.training.batching import make_batch
+from attnbook.training.loop import Trainer
+from workshop.experiments.costs import summarize_times
+from workshop.experiments.record import recorded
+from workshop.experiments.runs import RUNS
 
 # The sizes of a batch of sentences, and of a paragraph.
 SIZES = {"sentence": (64, 20, 20, 128, 64), "page": (8, 128, 512, 256, 256)}
@@ -41,7 +44,7 @@ STEPS = {
 }
 
 
-def make_score_call(name: str, size: Sequence[int], gradient: bool = False) -> Callable:
+def make_score_call(name: str, size: Sequence[int]) -> Callable:
     """Return a function that computes one score of the same random numbers."""
     B, T, S, D, A = size
     rng = torch.Generator().manual_seed(0)
@@ -50,8 +53,6 @@ def make_score_call(name: str, size: Sequence[int], gradient: bool = False) -> C
     W = torch.randn(A, 2 * D, generator=rng) / (2 * D) ** 0.5
     v = torch.randn(A, generator=rng) / A**0.5
     square = torch.randn(D, D, generator=rng) / D**0.5
-    for x in query, key, W, v, square:
-        x.requires_grad_(gradient)
     W_query, W_key = W.split(D, dim=1)
     calls = {
         "dot": lambda: dot_scores(query, key),
@@ -63,39 +64,21 @@ def make_score_call(name: str, size: Sequence[int], gradient: bool = False) -> C
     return calls[name]
 
 
-def count_saved_bytes(name: str, size: Sequence[int]) -> int:
-    """Return the bytes that autograd keeps for a backward pass, inputs too."""
-    return allocations.count_saved_bytes(
-        lambda: make_score_call(name, size, gradient=True)()
-    )
-
-
 def read_peak_memory() -> int:
-    """Return the most memory this process has held so far, in bytes.
-
-    This is the operating system's number, not that of the book's memory meter:
-    chapter 3 compares the two.
-    """
+    """Return the most memory this process has held so far, in bytes."""
     unit = 1 if sys.platform == "darwin" else 1024
     return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def measure_peak(name: str, size: Sequence[int]) -> dict[str, float]:
-    """Return what one call adds to this process's peak, and its result's sum.
-
-    The call is made once on a small size first, which loads the libraries.
-    """
+    """Return what one call adds to this process's peak, and its result's sum."""
     torch.set_num_threads(1)
     with torch.no_grad():
         make_score_call(name, (2, 3, 5, 7, 11))()
         call = make_score_call(name, size)
         before = read_peak_memory()
         total = float(call().double().abs().sum())
-    return {
-        "bytes": read_peak_memory() - before,
-        "whole": read_peak_memory(),
-        "sum": total,
-    }
+    return {"bytes": read_peak_memory() - before, "sum": total}
 
 
 def measure_peak_in_process(name: str) -> dict[str, float]:
@@ -109,53 +92,29 @@ def measure_peak_in_process(name: str) -> dict[str, float]:
     return json.loads(done.stdout)
 
 
-def make_training_step(name: str) -> tuple[Callable, int]:
-    """Return one step of training on a fixed batch, and the parameters."""
-    from attnbook.models.encoder_decoder import count_parameters
-    from attnbook.training.batching import make_batch
-    from attnbook.training.loop import Trainer
-    from workshop.experiments.runs import RUNS
-
+def make_training_step(name: str) -> Callable:
+    """Return one step of training on a fixed batch."""
     run = replace(RUNS[STEPS[name]], ship=False)
     data = run.data()
     pairs = data.encode(p for p in data.splits.train if len(p.source) == 12)
-    model = run.model()
-    trainer = Trainer(model, pairs[:64], pairs[:64], run.recipe)
+    trainer = Trainer(run.model(), pairs[:64], pairs[:64], run.recipe)
     made = make_batch(pairs[:64])
-    return lambda: trainer.step(made, 0.5), count_parameters(model)
+    return lambda: trainer.step(made, 0.5)
 
 
-@experiment(on_cpu=True)
+@recorded(on_cpu=True, seeds=[0], sizes=SIZES)
 def scores_cost() -> dict:
     """Record time and memory of the scores, and of steps of training."""
-    from workshop.experiments.costs import summarize_times
-    from workshop.experiments.record import CORES, record_results
-
-    def measure() -> dict:
-        results: dict[str, dict] = {"kept": {}, "call": {}}
-        results["peak"] = {n: measure_peak_in_process(n) for n in SCORES}
-        for label, size in SIZES.items():
-            results["kept"][label] = {
-                n: count_saved_bytes(n, size) for n in SCORES if n != "blocks"
-            }
-            with torch.no_grad():
-                calls = {n: make_score_call(n, size) for n in SCORES}
-                results["call"][label] = summarize_times(calls, ROUNDS)
-        steps = {name: make_training_step(name) for name in STEPS}
-        results["step"] = summarize_times(
-            {n: step for n, (step, _) in steps.items()}, TRAINED_ROUNDS
-        )
-        results["parameters"] = {n: size for n, (_, size) in steps.items()}
-        return results
-
-    return record_results(
-        "scores_cost",
-        [0],
-        measure,
-        cores=CORES,
-        sizes=SIZES,
-        rounds=[ROUNDS, TRAINED_ROUNDS],
-    )
+    results: dict = {"peak": {n: measure_peak_in_process(n) for n in SCORES}}
+    with torch.no_grad():
+        results["call"] = {
+            label: summarize_times(
+                {n: make_score_call(n, size) for n in SCORES}, ROUNDS
+            )
+            for label, size in SIZES.items()
+        }
+    steps = {name: make_training_step(name) for name in STEPS}
+    return results | {"step": summarize_times(steps, TRAINED_ROUNDS)}
 
 
 if __name__ == "__main__":

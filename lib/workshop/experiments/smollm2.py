@@ -1,10 +1,8 @@
-"""SmolLM2-135M-Instruct: what it predicts, and the inputs of all its studies.
+"""SmolLM2-135M-Instruct: the inputs of its studies, and attention to selected keys.
 
 Passages are English sentences of LibreOffice's help, in the order of its pages, one a
-line. Sentences that hold code, or are very short or long, are missing
-(`attnbook.data.libreoffice`). The training split is used, because its pages are nearly
-complete; SmolLM2 was not trained on it by us, and whether it has seen these pages is
-not known.
+line (`attnbook.data.libreoffice`). The training split is used, because its pages are
+nearly complete; whether SmolLM2 has seen these pages is not known.
 
 A sequence of repeated random tokens is the symbol <|endoftext|>, N different
 random tokens, and the same N again: only the first copy can tell what comes
@@ -13,22 +11,34 @@ first copy in all sequences.
 
 Source: Allal et al. (2025), https://arxiv.org/abs/2502.02737; repeated random
     tokens: Olsson et al. (2022), https://arxiv.org/abs/2209.11895
-Axes: B batch, L layers, H heads, T positions, C model width, V symbols
+Axes: B batch, L layers, H heads, G groups, T positions, R the queries among them that
+    are looked at, C model width, V symbols
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from attnbook import masks
+from attnbook.attention.multi_head import grouped_scores, merge_heads
+from attnbook.attention.self_attention import causal_mask
+from attnbook.attention.sparse import (
+    LightningIndexer,
+    compute_indexer_loss,
+    score_mean_keys,
+    select_top_blocks,
+    select_top_keys,
+    sum_over_blocks,
+)
 from attnbook.data import libreoffice
-from attnbook.models.attention_maps import record_weights
-from attnbook.models.modern_block import RotaryAttention
-from attnbook.models.modern_decoder import ModernDecoder, decode_greedily
-from attnbook.models.smollm2 import (
+from attnbook.diagnose.heads import mark_induction
+from attnbook.models.hooks import record_weights
+from attnbook.models.modern_decoder import Cache, ModernDecoder, RotaryAttention
+from attnbook.models.pretrained import (
     PACKAGE,
     SHA256,
     load_smollm2,
@@ -72,28 +82,10 @@ def list_sections(lines: int, count: int) -> list[int]:
 def cut_passage(
     tokenizer: "Tokenizer", lines: list[str], start: int, length: int
 ) -> Int[Tensor, "T"]:
-    """Return the first symbols of the text that starts at a line.
-
-    Raises:
-        ValueError: if the text is shorter.
-    """
+    """Return the first symbols of the text that starts at a line."""
     # No line has fewer than 3 words, so `length` symbols need fewer lines.
     text = "\n".join(lines[start : start + length // 3 + 1])
-    ids = tokenizer.encode(text).ids
-    if len(ids) < length:
-        raise ValueError(
-            f"a passage needs {length} symbols, but the text from line {start} "
-            f"on has {len(ids)}"
-        )
-    return torch.tensor(ids[:length])
-
-
-def count_bytes(tokenizer: "Tokenizer", ids: Int[Tensor, "T"]) -> int:
-    """Return how many bytes of text some symbols are.
-
-    Every character of a symbol's name in a byte-level vocabulary is one byte.
-    """
-    return sum(len(tokenizer.id_to_token(i)) for i in ids.tolist())
+    return torch.tensor(tokenizer.encode(text).ids[:length])
 
 
 START = 0  # <|endoftext|>, which separates the texts in pre-training
@@ -116,10 +108,7 @@ def draw_repeated(seed: int, count: int, symbols: int) -> Int[Tensor, " T"]:
 
 
 def draw_unrepeated(seed: int, count: int, symbols: int) -> Int[Tensor, " T"]:
-    """Return the same first copy, followed by other random tokens.
-
-    All tokens differ: it is the control of `draw_repeated`.
-    """
+    """Return the same first copy, followed by other random tokens."""
     tokens = draw_tokens(seed, 2 * count, symbols)
     return torch.cat([torch.tensor([START]), tokens])
 
@@ -135,18 +124,11 @@ def draw_batches(
 
 
 def cut_texts(tokenizer, count: int, length: int) -> Int[Tensor, "B T"]:
-    """Return ordinary text: the start symbol and the first tokens of sections.
-
-    Args:
-        tokenizer: of SmolLM2.
-        count: B; the sections are LibreOffice's help in equal parts.
-        length: T, the start symbol among them.
-    """
-    lines, found = read_lines(), []
-    for start in list_sections(len(lines), count):
-        text = "\n".join(lines[start : start + length // 3 + 1])
-        found.append([START, *tokenizer.encode(text).ids][:length])
-    return torch.tensor(found)
+    """Return ordinary text: the start symbol and the first tokens of sections."""
+    lines = read_lines()
+    starts = list_sections(len(lines), count)
+    found = [cut_passage(tokenizer, lines, start, length - 1) for start in starts]
+    return F.pad(torch.stack(found), (1, 0), value=START)
 
 
 @torch.no_grad()
@@ -191,10 +173,7 @@ def measure_copying(
     x: Float[Tensor, "B T C"] | None = None,
     layer: int = 0,
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
-    """Return loss (nats) and accuracy on the second copy of each sequence.
-
-    Its first token cannot be predicted and does not count.
-    """
+    """Return loss (nats) and accuracy on the second copy of each sequence."""
     x = model.embed(ids) if x is None else x
     half = (ids.shape[1] - 1) // 2
     logits = compute_logits(model, x, layer, slice(half + 1, -1))
@@ -203,98 +182,469 @@ def measure_copying(
     return loss, (logits.argmax(-1) == targets).float().mean(dim=1)
 
 
-def measure_text(
-    model: ModernDecoder,
-    ids: Int[Tensor, "B T"],
-    x: Float[Tensor, "B T C"] | None = None,
-    layer: int = 0,
-) -> Float[Tensor, " B"]:
+def measure_text(model: ModernDecoder, ids: Int[Tensor, "B T"]) -> Float[Tensor, " B"]:
     """Return the loss (nats a token) of each text, its first token included."""
-    x = model.embed(ids) if x is None else x
-    logits = compute_logits(model, x, layer, slice(0, -1))
-    loss = F.cross_entropy(logits.mT, ids[:, 1:], reduction="none")
-    return loss.mean(dim=1)
+    logits = compute_logits(model, model.embed(ids), rows=slice(0, -1))
+    return F.cross_entropy(logits.mT, ids[:, 1:], reduction="none").mean(dim=1)
 
 
-PROMPTS = (
-    "The capital of France is",
-    "The stone broke the window because it was",
-    "Attention is all you",
-    "1, 2, 3, 4,",
-    "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n"
-    "<|im_start|>assistant\n",
-)
-TOP, WRITTEN = 5, 24
-# Each passage has LENGTH symbols; the loss is that of the second half, whose
-# symbols have at least half of them before them.
-PREDICTED, PREDICTED_LENGTH = 4, 1024
+PAGE = 16  # keys of a block, in which a GPU would read them
+CHUNK = 256  # queries
 
 
-@torch.no_grad()
-def predict_next(model: ModernDecoder, ids: Sequence[int]) -> dict:
-    """Return the symbols with the largest logits after a prompt."""
-    logits, best = model(torch.tensor([ids]))[0, -1].topk(TOP)
-    return {
-        "ids": [*ids],
-        "best": best.tolist(),
-        "logits": logits.double().round(decimals=4).tolist(),
-    }
+class Layer(NamedTuple):
+    """What a selection can use of a layer."""
 
+    number: int
+    x: Tensor
+    query: Tensor
+    key: Tensor
+    rows: Tensor
+    causal: Tensor
 
-def split_into_passages(
-    ids: Sequence[int], count: int, length: int
-) -> Int[Tensor, "B T"]:
-    """Return the first passages of a text.
+    def compute_weights(self) -> Float[Tensor, "B H R T"]:
+        """Return the weights of full attention."""
+        scores = grouped_scores(self.query, self.key)
+        return scores.masked_fill_(~self.causal, -torch.inf).softmax(-1)
 
-    Raises:
-        ValueError: if the text is shorter.
-    """
-    if len(ids) < count * length:
-        raise ValueError(
-            f"{count} passages need {count * length} symbols, but the text has "
-            f"{len(ids)}"
+    def at(self, rows: Int[Tensor, "R"]) -> "Layer":
+        """Return the same with some of all queries."""
+        return self._replace(
+            query=self.query[:, :, rows], rows=rows, causal=self.causal[rows]
         )
-    return torch.tensor(ids[: count * length]).reshape(count, length)
+
+
+Selection = Callable[[Layer], Tensor]
+
+
+def select_in_chunks(select: Selection, size: int = CHUNK) -> Selection:
+    """Return the same selection, computed for some queries at a time."""
+
+    def select_chunks(layer: Layer) -> Tensor:
+        T = layer.key.shape[2]
+        if len(layer.rows) != T:
+            return select(layer)
+        parts = []
+        for rows in layer.rows.split(size):
+            end = int(rows[-1]) + 1
+            chunk = layer.at(rows)._replace(
+                x=layer.x[:, :end],
+                key=layer.key[:, :, :end],
+                causal=layer.causal[rows, :end],
+            )
+            parts.append(F.pad(select(chunk), (0, T - end)))
+        return torch.cat(parts, dim=-2)
+
+    return select_chunks
+
+
+def select_all(layer: Layer) -> Bool[Tensor, "R T"]:
+    """Return the causal mask."""
+    return layer.causal
+
+
+class SelectedAttention(RotaryAttention):
+    """Rotary attention in which a function selects the keys of each query."""
+
+    select: Selection = staticmethod(select_all)
+    index = 0
+    counts: Tensor | None = None
+
+    def decode(
+        self,
+        x: Float[Tensor, "B T C"],
+        cache: Cache | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+    ) -> tuple[Float[Tensor, "B T C"], Cache]:
+        """Return attention to the selected keys; without a cache."""
+        query, key, value = self.project(x, x)
+        rows = torch.arange(x.shape[1], device=x.device)
+        causal = causal_mask(len(rows), len(rows), x.device)
+        layer = Layer(self.index, x, query, key, rows, causal)
+        kept = self.select(layer) & causal
+        shared = [
+            y.repeat_interleave(self.heads // self.groups, dim=1) for y in (key, value)
+        ]
+        output = F.scaled_dot_product_attention(query, *shared, attn_mask=kept)
+        kept = kept.expand(len(x), self.heads, *causal.shape)
+        self.counts = count_keys(kept, self.groups)
+        return self.output(merge_heads(output)), (key, value)
+
+
+def count_keys(kept: Bool[Tensor, "B H T T"], groups: int) -> Float[Tensor, "2"]:
+    """Return the mean number of keys that a query of the second half keeps.
+
+    The first number is that of a head, the second that of the different keys of all
+    heads that share a key-value head.
+    """
+    late = kept[:, :, kept.shape[2] // 2 :]
+    union = late.unflatten(1, (groups, -1)).any(dim=2)
+    return torch.stack([x.sum(-1, dtype=torch.float).mean() for x in (late, union)])
+
+
+def list_attention(model: ModernDecoder) -> list[SelectedAttention]:
+    """Return the attention of each layer of a model built with `SelectedAttention`."""
+    return [block.attention for block in model.blocks]
+
+
+def set_selection(model: ModernDecoder, select: Selection) -> None:
+    """Let every layer of a model select its keys with a function."""
+    for index, attention in enumerate(list_attention(model)):
+        attention.select, attention.index = select, index
 
 
 @torch.no_grad()
-def compute_second_half_loss(model: ModernDecoder, ids: Int[Tensor, "T"]) -> float:
-    """Return the mean cross-entropy (nats) of a passage's second half."""
+def compute_losses(model: ModernDecoder, ids: Int[Tensor, "T"]) -> Float[Tensor, "_"]:
+    """Return the cross-entropy (nats) of each symbol of the second half."""
     half = len(ids) // 2
-    logits = model(ids[None])[0, half:-1]
-    return float(F.cross_entropy(logits, ids[half + 1 :]))
+    logits = compute_logits(model, model.embed(ids[None]), rows=slice(half, -1))[0]
+    return F.cross_entropy(logits, ids[half + 1 :], reduction="none")
 
 
-def read_help_text() -> str:
-    """Return the English help sentences of the test set, one a line."""
-    return "\n".join(pair.source[0] for pair in libreoffice.load_text().test)
+def measure_selection(
+    model: ModernDecoder, passages: Sequence[Int[Tensor, "T"]], select: Selection
+) -> dict:
+    """Return the loss of each passage, and how many keys a query keeps."""
+    set_selection(model, select)
+    losses, counts = [], []
+    for ids in passages:
+        losses.append(float(compute_losses(model, ids).mean()))
+        counts.extend(x.counts for x in list_attention(model))
+    mean = torch.stack(counts).mean(dim=0).tolist()
+    return {"losses": losses} | dict(zip(("keys", "group_keys"), mean, strict=True))
+
+
+EVERY, SHARE = 4, 0.9  # of the queries of the second half, and of their weight
+
+
+class Variant(NamedTuple):
+    """A way to select keys: its name, and a function that returns the mask."""
+
+    name: str
+    select: Selection
+
+
+def keep_window(size: int, sinks: int, length: int) -> Variant:
+    """Return the last `size` keys, the query's own among them, and the first."""
+    mask = masks.window(length, length, size) | masks.sinks(length, length, sinks)
+    name = f"window {size}, {sinks} sink{'' if sinks == 1 else 's'}"
+    return Variant(name, lambda layer: mask[layer.rows])
+
+
+def keep_top(count: int) -> Variant:
+    """Return an oracle: the keys with the largest weights of each head."""
+
+    def select(layer: Layer) -> Bool[Tensor, "B H R T"]:
+        return select_top_keys(layer.compute_weights(), layer.causal, count)
+
+    return Variant(f"oracle top {count}", select_in_chunks(select))
+
+
+def keep_top_blocks(count: int, size: int = PAGE) -> Variant:
+    """Return an oracle: the blocks with the largest weights of each head."""
+
+    def select(layer: Layer) -> Bool[Tensor, "B H R T"]:
+        blocks = sum_over_blocks(layer.compute_weights(), size)
+        return select_top_blocks(blocks, layer.causal, count, size)
+
+    return Variant(f"oracle {count} blocks of {size}", select_in_chunks(select))
+
+
+def keep_mean_blocks(count: int, size: int = PAGE, first: int = 0) -> Variant:
+    """Return the blocks whose mean key has the largest product with a query.
+
+    The query's own block is one of the `count`, and with `first` 1 the first block.
+    """
+
+    def select(layer: Layer) -> Bool[Tensor, "B H R T"]:
+        scores = score_mean_keys(layer.query, layer.key, size, layer.rows)
+        scores[..., :first] = torch.inf
+        return select_top_blocks(scores, layer.causal, count, size)
+
+    name = f"mean keys, {count} blocks of {size}"
+    return Variant(name + (", the first among them" if first else ""), select)
+
+
+def list_variants() -> list[Variant]:
+    """Return what is compared, full attention first."""
+    return [
+        Variant("full", select_all),
+        *(keep_window(size, n, LENGTH) for size in (64, 256) for n in (0, 1, 4)),
+        *map(keep_top, (8, 32, 128)),
+        keep_top_blocks(8),
+        keep_mean_blocks(8),
+        keep_mean_blocks(8, first=1),
+    ]
+
+
+def count_needed_keys(
+    weights: Float[Tensor, "*B R T"], share: float = SHARE
+) -> Int[Tensor, "*B R"]:
+    """Return how few keys carry a share of each query's weight."""
+    ordered = weights.sort(dim=-1, descending=True).values
+    return (ordered.cumsum(dim=-1) < share).sum(dim=-1) + 1
+
+
+@torch.no_grad()
+def count_keys_for_most_weight(model: ModernDecoder, ids: Int[Tensor, "T"]) -> dict:
+    """Return, by layer and head, how few keys carry 90 % of a query's weight.
+
+    It is the median over every fourth query of the second half; and the same of the
+    other keys and their weights, without the first key.
+    """
+    rows = torch.arange(len(ids) // 2, len(ids), EVERY)
+    found: dict[str, list] = {"needed_keys": [], "needed_keys_without_first": []}
+
+    def look(layer: Layer) -> Tensor:
+        weights = layer.at(rows).compute_weights()
+        rest = weights[..., 1:] / weights[..., 1:].sum(dim=-1, keepdim=True)
+        for table, x in zip(found.values(), (weights, rest), strict=True):
+            table.append(count_needed_keys(x)[0].median(-1).values.tolist())
+        return layer.causal
+
+    set_selection(model, look)
+    run_blocks(model, ids)
+    return found
+
+
+def round_table(table: list, digits: int = 3) -> list:
+    """Return nested lists of numbers, rounded."""
+    return [
+        round_table(x, digits) if isinstance(x, list) else round(x, digits)
+        for x in table
+    ]
 
 
 @recorded(on_cpu=True, seeds=[], **SMOLLM2)
-def smollm2_predictions() -> dict:
-    """Record logits after prompts, a continuation, and losses on help texts.
+def smollm2_keys() -> dict:
+    """Record losses with some of the keys only, and how many carry the weight.
 
-    They are the reference with which a copy of the weights on another machine is
-    compared. `python -m attnbook.models` fetches the weights.
+    The model stays as it was trained; keys are left out in all layers at once, and
+    positions stay those of the text. An oracle computes all weights of a layer,
+    keeps the largest, and attends to their keys alone.
 
-    Source: Allal et al. (2025), https://arxiv.org/abs/2502.02737
+    Source: windows with and without the first symbols: Xiao et al. (2023),
+        https://arxiv.org/abs/2309.17453; blocks by their mean key: Lu et al.
+        (2025), https://arxiv.org/abs/2502.13189
     """
-    model, tokenizer = load_model()
-    prompts = [tokenizer.encode(text).ids for text in PROMPTS]
-    written = decode_greedily(model, torch.tensor([prompts[-1]]), WRITTEN)
-    passages = split_into_passages(
-        tokenizer.encode(read_help_text()).ids, PREDICTED, PREDICTED_LENGTH
-    )
-    losses = [compute_second_half_loss(model, ids) for ids in passages]
+    model, tokenizer = load_model(SelectedAttention)
+    starts, passages = cut_measured_passages(tokenizer)
+    seen = [count_keys_for_most_weight(model, ids) for ids in passages]
     return {
-        "prompts": [
-            {"text": text, **predict_next(model, ids)}
-            for text, ids in zip(PROMPTS, prompts, strict=True)
-        ],
-        "continuation": {
-            "ids": written[0].tolist(),
-            "text": tokenizer.decode(written[0, len(prompts[-1]) :].tolist()),
-        },
-        "help_text_loss": sum(losses) / len(losses),
-        "passages": losses,
+        "variants": measure_variants(model, passages, list_variants()),
+        "length": LENGTH,
+        "first_lines": starts,
+        **{name: [one[name] for one in seen] for name in seen[0]},
     }
+
+
+INDEXER_HEADS, INDEXER_SIZE = 4, 32
+BATCHES = 12  # of the queries of a passage: one step of the optimizer each
+INDEXER_RATE = 3e-3
+SEED = 0
+
+
+def build_indexers(model: ModernDecoder, seed: int) -> list[LightningIndexer]:
+    """Return an indexer for each layer."""
+    config = model.config
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return [
+            LightningIndexer(config.width, INDEXER_HEADS, INDEXER_SIZE, config.base)
+            for _ in range(config.blocks)
+        ]
+
+
+def train_indexers(
+    model: ModernDecoder,
+    indexers: Sequence[LightningIndexer],
+    passages: Sequence[Int[Tensor, "T"]],
+    seed: int,
+    rate: float = INDEXER_RATE,
+) -> None:
+    """Train the indexers once on each passage, its queries in random batches."""
+    rng = torch.Generator().manual_seed(seed)
+    optimizers = [torch.optim.Adam(x.parameters(), rate) for x in indexers]
+
+    def learn(layer: Layer) -> Bool[Tensor, "T T"]:
+        weights = layer.compute_weights()
+        order = torch.randperm(len(layer.rows), generator=rng)
+        for rows in order.chunk(BATCHES):
+            with torch.enable_grad():
+                scores = indexers[layer.number](layer.x, rows)
+                loss = compute_indexer_loss(
+                    scores, weights[:, :, rows], layer.causal[rows]
+                )
+            optimizers[layer.number].zero_grad()
+            loss.backward()
+            optimizers[layer.number].step()
+        return layer.causal
+
+    set_selection(model, learn)
+    for i, ids in enumerate(passages):
+        for optimizer in optimizers:
+            optimizer.param_groups[0]["lr"] = rate * (1 - i / len(passages))
+        run_blocks(model, ids)
+
+
+@torch.no_grad()
+def run_blocks(model: ModernDecoder, ids: Int[Tensor, "T"]) -> None:
+    """Run the blocks of a model on a passage, without computing logits."""
+    list_block_inputs(model, ids[None])
+
+
+def keep_indexed(indexers: Sequence[LightningIndexer], count: int) -> Variant:
+    """Return the keys with the largest scores of the layer's indexer."""
+
+    def select(layer: Layer) -> Bool[Tensor, "B 1 R T"]:
+        scores = indexers[layer.number](layer.x, layer.rows)
+        return select_top_keys(scores, layer.causal, count)[:, None]
+
+    return Variant(f"indexer top {count}", select_in_chunks(select))
+
+
+def keep_shared_top(count: int) -> Variant:
+    """Return an oracle for all heads: the largest mean weights."""
+
+    def select(layer: Layer) -> Bool[Tensor, "B 1 R T"]:
+        mean = layer.compute_weights().mean(dim=1, keepdim=True)
+        return select_top_keys(mean, layer.causal, count)
+
+    return Variant(f"shared oracle top {count}", select_in_chunks(select))
+
+
+def list_indexed_variants(indexers: Sequence[LightningIndexer]) -> list[Variant]:
+    """Return what is compared at 32 keys, and at 128."""
+    return [
+        keep_shared_top(32),
+        keep_indexed(indexers, 32),
+        keep_mean_blocks(2),
+        keep_window(31, 1, LENGTH),
+        keep_shared_top(128),
+        keep_indexed(indexers, 128),
+        keep_window(127, 1, LENGTH),
+    ]
+
+
+def cut_measured_passages(tokenizer) -> tuple[list[int], list[Tensor]]:
+    """Return the first lines of the passages that are measured, and the passages."""
+    lines = read_lines()
+    starts = list_sections(len(lines), PASSAGES)
+    return starts, [cut_passage(tokenizer, lines, i, LENGTH) for i in starts]
+
+
+def cut_training_passages(tokenizer) -> list[Tensor]:
+    """Return the passages to train on, in random order."""
+    lines = read_lines()
+    training = [a + b for b in TRAINING for a in list_sections(len(lines), PASSAGES)]
+    rng = torch.Generator().manual_seed(SEED)
+    order = torch.randperm(len(training), generator=rng).tolist()
+    return [cut_passage(tokenizer, lines, training[i], LENGTH) for i in order]
+
+
+def measure_variants(
+    model: ModernDecoder,
+    passages: Sequence[Int[Tensor, "T"]],
+    variants: Sequence[Variant],
+) -> list[dict]:
+    """Return a row for each way to select keys."""
+    return [
+        {"name": x.name} | measure_selection(model, passages, x.select)
+        for x in variants
+    ]
+
+
+@recorded(on_cpu=True, seeds=[SEED], **SMOLLM2)
+def smollm2_indexer() -> dict:
+    """Record losses with the keys that trained indexers select.
+
+    Each layer gets a lightning indexer that learns the mean weights of the layer's
+    heads, while the model stays as it is. It then selects the keys of all heads,
+    in all layers at once, on passages that it was not trained on. The second stage
+    of DeepSeek's training, in which model and indexer adapt to the selection, is
+    left out.
+
+    Source: DeepSeek-AI (2025), DeepSeek-V3.2-Exp, section 2.1 (the dense warm-up),
+        https://github.com/deepseek-ai/DeepSeek-V3.2-Exp. Departures: the smaller
+        indexer, Adam with a linear decay of the learning rate, and 25,000
+        symbols of text instead of 2.1 billion.
+    """
+    model, tokenizer = load_model(SelectedAttention)
+    indexers = build_indexers(model, SEED)
+    train_indexers(model, indexers, cut_training_passages(tokenizer), SEED)
+    _, measured = cut_measured_passages(tokenizer)
+    variants = list_indexed_variants(indexers)
+    return {"variants": measure_variants(model, measured, variants)}
+
+
+MAP_LENGTH, MAP_SECTION = 64, 5
+
+
+def describe_heads(
+    maps: Float[Tensor, "L H T T"], ids: Int[Tensor, "T"]
+) -> dict[str, Float[Tensor, "L H"]]:
+    """Return, for each kind of head, how much each head is of this kind.
+
+    It is the mean weight over the queries of the second half: on the first symbol
+    ("sink"); on the symbol before ("previous"); on the four symbols up to the query
+    ("local"); on symbols that follow an earlier occurrence of the query's symbol
+    ("induction"); on keys, other than the first, at least 16 positions back ("far");
+    and the weight that is neither on the first symbol nor on the largest other key
+    ("spread").
+    """
+    T = len(ids)
+    i = torch.arange(T)
+    back, late = i[:, None] - i, slice(T // 2, None)
+    marked = {
+        "sink": (i == 0).expand(T, T),
+        "previous": back == 1,
+        "local": (back >= 0) & (back < 4),
+        "induction": mark_induction(ids) & (back > 0),
+        "far": (back >= 16) & (i > 0),
+    }
+    found = {name: (maps * x).sum(-1)[..., late].mean(-1) for name, x in marked.items()}
+    rest = maps[..., 1:]
+    spread = rest.sum(-1) - rest.amax(-1)
+    return found | {"spread": spread[..., late].mean(-1)}
+
+
+def to_thousandths(weights: Float[Tensor, "T T"]) -> list[list[int]]:
+    """Return each query's weights on the keys up to its own, times 1,000."""
+    rounded = (weights * 1000).round().int().tolist()
+    return [row[: t + 1] for t, row in enumerate(rounded)]
+
+
+def choose_heads(
+    kinds: dict[str, Float[Tensor, "L H"]], counts: Mapping[str, int] | None = None
+) -> list[dict]:
+    """Return the most typical heads of each kind, none of them twice."""
+    chosen: list[dict] = []
+    for kind, amount in kinds.items():
+        order = amount.flatten().argsort(descending=True).tolist()
+        heads = [divmod(n, amount.shape[1]) for n in order]
+        taken = {(x["layer"], x["head"]) for x in chosen}
+        free = [x for x in heads if x not in taken]
+        for layer, head in free[: (counts or {}).get(kind, 1)]:
+            chosen.append({"layer": layer, "head": head, "kind": kind})
+    return chosen
+
+
+@recorded(on_cpu=True, seeds=[], **SMOLLM2)
+def smollm2_map() -> dict:
+    """Record the weights of six different heads, and the mean of all heads."""
+    model, tokenizer = load_model()
+    lines = read_lines()
+    start = list_sections(len(lines), PASSAGES)[MAP_SECTION] + MAPS
+    ids = cut_passage(tokenizer, lines, start, MAP_LENGTH)
+    maps = collect_weights(model, ids[None])[:, 0]
+    heads = choose_heads(describe_heads(maps, ids))
+    for one in heads:
+        one["thousandths"] = to_thousandths(maps[one["layer"], one["head"]])
+    mean = {"layer": None, "head": None, "kind": "mean"}
+    mean["thousandths"] = to_thousandths(maps.mean(dim=(0, 1)))
+    example = {
+        "title": f"sentences of LibreOffice's help, from line {start}",
+        "tokens": [tokenizer.decode([i]) for i in ids.tolist()],
+        "heads": [*heads, mean],
+    }
+    return {"examples": [example]}

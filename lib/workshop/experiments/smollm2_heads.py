@@ -1,12 +1,17 @@
 """SmolLM2's heads: scores, ablation, patching, and maps for the head explorer.
 
-Axes: L layers, B sequences, H heads, T positions, D width of a head's output
+Then what the heads match and write, and attention sinks.
+
+Axes: L layers, B sequences, H heads, G groups, T positions, P pairs of query and key,
+    R distances, D width of a head, V symbols, N symbols that are looked at, C model
+    width
 """
 
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -15,7 +20,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from attnbook.attention.multi_head import split_heads
 from attnbook.attention.self_attention import causal_mask
+from attnbook.data import libreoffice
 from attnbook.diagnose.heads import (
     mark_duplicate_tokens,
     mark_first_token,
@@ -28,14 +35,15 @@ from attnbook.diagnose.heads import (
     score_previous_token,
     uniform_causal_weights,
 )
-from attnbook.models.head_edits import (
+from attnbook.models.hooks import (
     Head,
     ablate_heads,
     average_outputs,
     patch_heads,
     record_heads,
 )
-from attnbook.models.modern_decoder import ModernDecoder
+from attnbook.models.modern_decoder import CachedBlock, ModernDecoder, RotaryAttention
+from attnbook.positions.rotary import rotate
 from attnbook.records import read_record
 from workshop.experiments.record import recorded
 from workshop.experiments.smollm2 import (
@@ -43,24 +51,22 @@ from workshop.experiments.smollm2 import (
     LENGTHS,
     SMOLLM2,
     START,
+    choose_heads,
     collect_weights,
     compute_logits,
     cut_texts,
     draw_batches,
+    draw_repeated,
     draw_tokens,
     draw_unrepeated,
     list_block_inputs,
     load_model,
     measure_copying,
     measure_text,
-    read_help_text,
+    round_table,
 )
-from workshop.experiments.smollm2_keys import choose_heads, round_table
 
 SCORE_SEED = 0
-SCORED_TEXTS, SCORED_LENGTH = 4, 96
-REACH = 8  # the largest fixed distance that is looked at
-
 Pattern = Callable[[Int[Tensor, " T"]], Bool[Tensor, "T T"]]
 PATTERNS: dict[str, Pattern] = {
     "previous": lambda ids: mark_previous_token(len(ids)),
@@ -79,49 +85,15 @@ def score_sequences(
     )
 
 
-def score_distances(
-    weights: Float[Tensor, "L B H T T"], reach: int = REACH
-) -> Float[Tensor, "D L H"]:
-    """Return each head's mean weight at the distances 0 to `reach`.
-
-    Queries whose key at the distance would be the first token do not count.
-    """
-    T = weights.shape[-1]
-    inner = weights.mean(dim=1)[..., 1:, 1:]
-    found = [
-        inner.diagonal(-d, dim1=-2, dim2=-1).sum(-1) / (T - 1 - d)
-        for d in range(reach + 1)
-    ]
-    return torch.stack(found)
-
-
-def measure_chance(ids: Int[Tensor, "B T"]) -> dict[str, float]:
-    """Return the scores of uniform causal weights on repeated tokens."""
-    weights = uniform_causal_weights(ids.shape[1])
-    return {
-        name: float(score_pattern(weights, pattern(ids[0])))
-        for name, pattern in PATTERNS.items()
-    }
-
-
-def average(parts: list[dict[str, float]]) -> dict[str, float]:
-    """Return the mean of each entry."""
-    return {name: sum(one[name] for one in parts) / len(parts) for name in parts[0]}
-
-
 def measure_scores(model: ModernDecoder, seed: int) -> dict:
-    """Return scores, their spread over sequences, controls and chance.
+    """Return the scores (L, H) of each pattern, and chance.
 
-    Returns:
-        Tables (L, H): `scores` and `deviations` (over sequences) of each
-        pattern, `controls` of the patterns that need a repetition, and
-        `distances`, (REACH + 1, L, H), on tokens without a repetition;
-        `chance` of each pattern.
+    Induction has its spread over sequences as well, and a control: the weights at
+    the same positions of sequences without a repetition.
     """
     symbols = model.config.symbols
     scores: dict[str, list[Tensor]] = {name: [] for name in PATTERNS}
-    controls: dict[str, list[Tensor]] = {"duplicate": [], "induction": []}
-    distances, chances = [], []
+    controls, chances = [], []
     for ids, other in zip(
         draw_batches(seed, symbols, EACH),
         draw_batches(seed, symbols, EACH, draw_unrepeated),
@@ -131,19 +103,16 @@ def measure_scores(model: ModernDecoder, seed: int) -> dict:
         for name, pattern in PATTERNS.items():
             scores[name].append(score_sequences(weights, ids, pattern))
         weights = collect_weights(model, other)
-        for name, found in controls.items():
-            found.append(score_sequences(weights, ids, PATTERNS[name]))
-        distances.append(score_distances(weights))
-        chances.append(measure_chance(ids))
+        controls.append(score_sequences(weights, ids, mark_induction))
+        equal = uniform_causal_weights(ids.shape[1])
+        chances.append([score_pattern(equal, p(ids[0])) for p in PATTERNS.values()])
     whole = {name: torch.cat(found) for name, found in scores.items()}
+    chance = torch.tensor(chances, dtype=torch.double).mean(0).tolist()
     return {
         "scores": {name: tabulate(x.mean(0)) for name, x in whole.items()},
-        "deviations": {name: tabulate(x.std(0)) for name, x in whole.items()},
-        "controls": {
-            name: tabulate(torch.cat(x).mean(0)) for name, x in controls.items()
-        },
-        "distances": tabulate(torch.stack(distances).mean(0)),
-        "chance": average(chances),
+        "deviations": {"induction": tabulate(whole["induction"].std(0))},
+        "controls": {"induction": tabulate(torch.cat(controls).mean(0))},
+        "chance": dict(zip(PATTERNS, chance, strict=True)),
     }
 
 
@@ -152,20 +121,11 @@ def tabulate(x: Tensor, digits: int = 4) -> list:
     return round_table(x.tolist(), digits)
 
 
-def score_texts(model: ModernDecoder, ids: Int[Tensor, "B T"]) -> dict:
-    """Return tables of the scores on ordinary text."""
-    weights = collect_weights(model, ids)
-    return {
-        name: tabulate(score_sequences(weights, ids, pattern).mean(0))
-        for name, pattern in PATTERNS.items()
-    }
-
-
 @recorded(
     on_cpu=True, seeds=[*range(SCORE_SEED, SCORE_SEED + EACH * len(LENGTHS))], **SMOLLM2
 )
 def smollm2_heads() -> dict:
-    """Record the scores of every head on random tokens and on text.
+    """Record the scores of every head on random tokens.
 
     Each score is measured on sequences in which the pattern occurs, and again, at
     the same positions, on sequences in which it does not: the first is the score,
@@ -173,16 +133,7 @@ def smollm2_heads() -> dict:
 
     Source: Olsson et al. (2022), https://arxiv.org/abs/2209.11895
     """
-    model, tokenizer = load_model()
-    texts = cut_texts(tokenizer, SCORED_TEXTS, SCORED_LENGTH)
-    return {
-        **measure_scores(model, SCORE_SEED),
-        "text": score_texts(model, texts),
-        "lengths": LENGTHS,
-        "sequences": EACH * len(LENGTHS),
-        "texts": SCORED_TEXTS,
-        "text_length": SCORED_LENGTH,
-    }
+    return measure_scores(load_model()[0], SCORE_SEED)
 
 
 SINGLE_SEED, SET_SEED, MEAN_SEED = 100, 200, 300
@@ -207,15 +158,7 @@ def compute_means(model: ModernDecoder, batches: Sequence[Int[Tensor, "_ _"]]) -
 def measure_singles(
     model: ModernDecoder, copies: Sequence[Int[Tensor, "_ _"]], means: Means
 ) -> dict:
-    """Return how much the loss of each sequence rises without one head.
-
-    Blocks below the head are not run again.
-
-    Returns:
-        `zero` and `mean` (L, H, sequences): differences in nats, with zeros
-        and with means in place of the head's output; `whole`, the losses of
-        the whole model.
-    """
+    """Return how much the loss of each sequence rises without one head."""
     layers, heads = len(model.blocks), model.config.heads
     inputs = [list_block_inputs(model, ids) for ids in copies]
 
@@ -237,7 +180,7 @@ def measure_singles(
         name: tabulate(torch.stack(x).unflatten(0, (layers, heads)))
         for name, x in rise.items()
     }
-    return tables | {"whole": tabulate(whole)}
+    return tables
 
 
 def rank_heads(scores: Float[Tensor, "L H"]) -> list[Head]:
@@ -249,11 +192,7 @@ def rank_heads(scores: Float[Tensor, "L H"]) -> list[Head]:
 def draw_others(
     chosen: Sequence[Head], heads: int, seed: int, avoid: Sequence[Head] = ()
 ) -> list[Head]:
-    """Return as many random other heads of each layer as are chosen.
-
-    Raises:
-        ValueError: if a layer has too few other heads.
-    """
+    """Return as many random other heads of each layer as are chosen."""
     generator = torch.Generator().manual_seed(seed)
     found: list[Head] = []
     for layer, count in Counter(layer for layer, _ in chosen).items():
@@ -279,12 +218,10 @@ def measure_set(
 ) -> dict:
     """Return losses and accuracy of a model without a set of heads."""
     with ablate_heads(model, heads, means):
-        found = [measure_copying(model, ids) for ids in copies]
-        loss, accuracy = (torch.cat(x) for x in zip(*found, strict=True))
+        accuracy = torch.cat([measure_copying(model, ids)[1] for ids in copies])
         text = measure_text(model, texts)
     return {
         "heads": [list(head) for head in heads],
-        "copy": tabulate(loss),
         "accuracy": tabulate(accuracy),
         "text": tabulate(text),
     }
@@ -355,13 +292,7 @@ LOOKED_AT = 12  # heads of which it is measured where their outputs matter
 
 
 class Pairs(NamedTuple):
-    """Clean and corrupted sequences, and what follows X in each.
-
-    Attributes:
-        clean: (B, T); X is last.
-        corrupted: (B, T), with X and Y exchanged in the first copy.
-        answers: (B, 2): B and C.
-    """
+    """Clean and corrupted sequences, and what follows X in each."""
 
     clean: Tensor
     corrupted: Tensor
@@ -412,11 +343,7 @@ def measure_patches(
     heads: Sequence[Head],
     places: Sequence[int] | None = None,
 ) -> dict:
-    """Return the logit differences with one head patched at a time.
-
-    Returns:
-        `clean` and `corrupted` (B,), and `patched` (heads, B).
-    """
+    """Return the logit differences with one head patched at a time."""
     with record_heads(model) as recorded_heads:
         clean = list_block_inputs(model, pairs.clean)
     corrupted = list_block_inputs(model, pairs.corrupted)
@@ -434,25 +361,9 @@ def measure_patches(
 
 
 def compute_shares(found: dict) -> Float[Tensor, " heads"]:
-    """Return the share of the difference that each patch restores.
-
-    Numerator and denominator are means over the sequences.
-    """
+    """Return the share of the difference that each patch restores."""
     lost = (found["clean"] - found["corrupted"]).mean()
     return (found["patched"] - found["corrupted"]).mean(dim=1) / lost
-
-
-def measure_group(model: ModernDecoder, pairs: Pairs, heads: Sequence[Head]) -> float:
-    """Return the share that patching several heads together restores."""
-    with torch.no_grad(), record_heads(model) as recorded_heads:
-        clean = list_block_inputs(model, pairs.clean)
-        x = model.embed(pairs.corrupted)
-    with torch.no_grad():
-        first = compute_difference(model, clean[-1], pairs.answers, len(clean) - 1)
-        none = compute_difference(model, x, pairs.answers)
-        with patch_heads(model, heads, recorded_heads):
-            patched = compute_difference(model, x, pairs.answers)
-    return float((patched - none).mean() / (first - none).mean())
 
 
 @recorded(on_cpu=True, seeds=[*range(PATCH_SEED, PATCH_SEED + PATCHED)], **SMOLLM2)
@@ -490,8 +401,6 @@ def smollm2_patching() -> dict:
         "shares": tabulate(shares.unflatten(0, (layers, heads))),
         "patched": tabulate(found["patched"].unflatten(0, (layers, heads)), 3),
         "places": rows,
-        "best_four_together": measure_group(model, pairs, best[:4]),
-        "count": PATCH_COUNT,
     }
 
 
@@ -513,11 +422,7 @@ NAMED = {"layer": 24, "head": 4, "kind": "induction"}
 
 
 def draw_words(text: str, fits, count: int, seed: int) -> str:
-    """Return random lower-case words of a text, and then the same again.
-
-    Raises:
-        ValueError: if fewer words fit.
-    """
+    """Return random lower-case words of a text, and then the same again."""
     words = [w for w in sorted({*re.findall(r"\b[a-z]{4,}\b", text)}) if fits(w)]
     if len(words) < count:
         raise ValueError(f"{count} words are to be drawn from {len(words)}")
@@ -529,12 +434,7 @@ def draw_words(text: str, fits, count: int, seed: int) -> str:
 def observe_heads(
     model: ModernDecoder, ids: Int[Tensor, "T"]
 ) -> tuple[Float[Tensor, "L H T T"], Float[Tensor, "L H T"]]:
-    """Return the weights of every head, and the norms of what it weights.
-
-    The norm at position s is that of the value vector of the head's group
-    times the head's columns of the output projection: times the weight, it is
-    the norm of what the head adds to a query's output from position s.
-    """
+    """Return the weights of every head, and the norms of what it weights."""
     x = model.embed(ids[None])
     mask = causal_mask(len(ids), len(ids), ids.device)
     maps, norms = [], []
@@ -555,11 +455,7 @@ def observe_heads(
 def compute_token_losses(
     model: ModernDecoder, texts: Sequence[Int[Tensor, "_"]]
 ) -> list[Float[Tensor, "_"]]:
-    """Return the cross-entropy (nats) of each token but the first, by text.
-
-    All texts run as one batch; later positions do not change earlier ones, so
-    a short text is filled up at its end.
-    """
+    """Return the cross-entropy (nats) of each token but the first, by text."""
     logits = model(pad_sequence([*texts], batch_first=True))
     return [
         F.cross_entropy(rows[: len(ids) - 1], ids[1:], reduction="none")
@@ -570,11 +466,7 @@ def compute_token_losses(
 def measure_effects(
     model: ModernDecoder, texts: Sequence[Int[Tensor, "_"]], heads: int
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the losses of tokens, and their change without each head.
-
-    Returns:
-        For each text the losses (T - 1,) and their changes (L, H, T - 1).
-    """
+    """Return the losses of tokens, and their change without each head."""
     losses = compute_token_losses(model, texts)
     changes: list[list[Tensor]] = [[] for _ in texts]
     for layer in range(len(model.blocks)):
@@ -639,12 +531,7 @@ def describe_text(
     losses: Float[Tensor, "T-1"],
     effects: Float[Tensor, "L H T-1"],
 ) -> dict:
-    """Return what is recorded of one text: every head in three scores.
-
-    Scores are in hundredths, losses in hundredths of a nat, and the changes of
-    the mean loss, `effect`, in thousandths of a nat; heads are in the order of
-    layers. `chance` has the scores of equal weights.
-    """
+    """Return what is recorded of one text: every head in three scores."""
     chance = score_heads(uniform_causal_weights(len(ids)), ids)
     scores = score_heads(maps, ids)
     return {
@@ -663,12 +550,7 @@ def describe_map(
     norms: Float[Tensor, "T"],
     effects: Float[Tensor, "T-1"],
 ) -> dict:
-    """Return what is recorded of one head on one text.
-
-    `hundredths` are 100 times the weights on the keys up to the query; `norms`
-    are those of transformed values, to two digits; `effects`, the changes of
-    the losses, are in hundredths of a nat.
-    """
+    """Return what is recorded of one head on one text."""
     rows = round_to(weights, 100)
     return {
         "hundredths": [row[: t + 1] for t, row in enumerate(rows)],
@@ -690,7 +572,7 @@ def smollm2_head_explorer() -> dict:
     """
     model, tokenizer = load_model()
     words = draw_words(
-        read_help_text(),
+        "\n".join(pair.source[0] for pair in libreoffice.load_text().test),
         lambda word: len(tokenizer.encode(f" {word}").ids) == 1,
         WORDS,
         WORD_SEED,
@@ -732,4 +614,308 @@ def smollm2_head_explorer() -> dict:
             }
             for one in chosen
         ],
+    }
+
+
+CIRCUIT_SEED, SEQUENCES, COUNT = 600, 6, 40
+DISTANCES = 64  # distances 0 to 63
+SHOWN = 3  # heads of each kind whose curves are kept
+SYMBOLS = 1000  # N
+
+
+def project_unrotated(
+    block: CachedBlock, x: Float[Tensor, "B T C"]
+) -> tuple[Float[Tensor, "B H T D"], Float[Tensor, "B H T D"]]:
+    """Return queries and keys of each head before the rotation."""
+    attention = block.attention
+    x = block.norms[0](x)
+    query = split_heads(attention.query(x), attention.heads)
+    key = split_heads(attention.key(x), attention.groups)
+    shared = attention.heads // attention.groups
+    return query, key.repeat_interleave(shared, dim=1)
+
+
+def score_at_distances(
+    query: Float[Tensor, "P D"], key: Float[Tensor, "P D"], base: float, reach: int
+) -> Float[Tensor, "P R"]:
+    """Return the scores of pairs, the query 0 to `reach - 1` after the key."""
+    P, D = query.shape
+    distances = torch.arange(reach, device=query.device)
+    spread = query[None, :, None].expand(1, P, reach, D)
+    rotated = rotate(spread, distances, base)[0]
+    return (rotated @ key[:, :, None])[..., 0] / D**0.5
+
+
+def split_variance(scores: Float[Tensor, "P R"]) -> dict[str, float]:
+    """Return the shares of the scores' variance of distance and content."""
+    whole = scores.var(correction=0)
+    distance = scores.mean(dim=0).var(correction=0) / whole
+    content = scores.mean(dim=1).var(correction=0) / whole
+    return {"distance": float(distance), "content": float(content)}
+
+
+def pair_up(
+    query: Float[Tensor, "B T D"], key: Float[Tensor, "B T D"], count: int
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return pairs of contents on repeated random tokens."""
+    places = torch.arange(1, count)  # in the first copy, from 1
+    queries = query[:, count + places]
+    keys = key[:, 1 + places]
+    moved = torch.stack([keys[b].roll(5 + 3 * b, dims=0) for b in range(len(keys))])
+    flat = [x.flatten(0, 1) for x in (queries, keys, moved)]
+    return {"match": (flat[0], flat[1]), "other": (flat[0], flat[2])}
+
+
+def describe_match(
+    model: ModernDecoder, inputs: list[Float[Tensor, "B T C"]], head: Head, count: int
+) -> dict:
+    """Return a head's scores by distance, of matching and of other pairs."""
+    layer, number = head
+    block = model.blocks[layer]
+    query, key = project_unrotated(block, inputs[layer])
+    pairs = pair_up(query[:, number], key[:, number], count)
+    found: dict = {"head": list(head)}
+    for name, (queries, keys) in pairs.items():
+        scores = score_at_distances(queries, keys, block.attention.base, DISTANCES)
+        found[name] = {
+            "mean": tabulate(scores.mean(dim=0), 3),
+            "deviation": tabulate(scores.std(dim=0), 3),
+            "variance": split_variance(scores),
+        }
+    return found
+
+
+def apply_output_value(
+    attention: RotaryAttention, x: Float[Tensor, "N C"], head: int
+) -> Float[Tensor, "N C"]:
+    """Return what a head adds to the residual stream if it attends to x alone."""
+    D = x.shape[1] // attention.heads
+    group = head // (attention.heads // attention.groups)
+    W_value = attention.value.weight[group * D : (group + 1) * D]
+    W_output = attention.output.weight[:, head * D : (head + 1) * D]
+    return x @ W_value.T @ W_output.T
+
+
+def measure_copying_heads(
+    model: ModernDecoder, x: list[Float[Tensor, "N C"]], ids: Int[Tensor, " N"]
+) -> dict:
+    """Return, by head (L, H), how well its OV circuit names the token it reads.
+
+    `top` is the share of tokens whose own logit is raised most of all N; `rank` the
+    median share of the other tokens whose logit is raised more.
+    """
+    table = model.embed.get_parameter("table.weight")[ids] * model.norm.weight
+    top, rank = [], []
+    for block, inputs in zip(model.blocks, x, strict=True):
+        normed = block.get_submodule("norms.0")(inputs)
+        for head in range(block.attention.heads):
+            logits = apply_output_value(block.attention, normed, head) @ table.T
+            above = (logits > logits.diagonal()[:, None]).sum(dim=1)
+            top.append((above == 0).float().mean())
+            rank.append((above / (len(ids) - 1)).median())
+    shape = len(model.blocks), model.config.heads
+    tables = {"top": torch.stack(top), "rank": torch.stack(rank)}
+    return {name: tabulate(x.reshape(shape)) for name, x in tables.items()}
+
+
+@torch.no_grad()
+def list_token_inputs(
+    model: ModernDecoder, seed: int, length: int = 50
+) -> tuple[list[Float[Tensor, "N C"]], Int[Tensor, " N"]]:
+    """Return the inputs of each block for different tokens, and the tokens."""
+    ids = draw_tokens(seed, SYMBOLS, model.config.symbols)
+    rows = ids.reshape(-1, length)
+    start = rows.new_zeros(len(rows), 1)
+    inputs = list_block_inputs(model, torch.cat([start, rows], dim=1))
+    return [x[:, 1:].flatten(0, 1) for x in inputs[:-1]], ids
+
+
+@recorded(
+    on_cpu=True, seeds=[*range(CIRCUIT_SEED, CIRCUIT_SEED + SEQUENCES)], **SMOLLM2
+)
+def smollm2_circuits() -> dict:
+    """Record scores by distance, and what the OV circuits copy.
+
+    QK: with rotary embeddings the score of a query and a key depends on their
+    contents and on their distance. Contents are taken from real sequences and
+    placed at distances of our choice. OV: what a head adds to the logits if it
+    attends to one token alone; copying heads raise the logit of that token.
+
+    Source: Elhage et al. (2021), https://transformer-circuits.pub/2021/framework/;
+        rotary embeddings: Su et al. (2021), section 3.2,
+        https://arxiv.org/abs/2104.09864
+    """
+    model, _ = load_model()
+    symbols = model.config.symbols
+    ids = torch.stack(
+        [draw_repeated(CIRCUIT_SEED + i, COUNT, symbols) for i in range(SEQUENCES)]
+    )
+    inputs = list_block_inputs(model, ids)
+    scores = read_record("smollm2_heads")["results"]["scores"]
+    curves = []
+    with torch.no_grad():
+        for kind in ("previous", "induction"):
+            for head in rank_heads(torch.tensor(scores[kind]))[:SHOWN]:
+                found = describe_match(model, inputs, head, COUNT)
+                curves.append({"kind": kind} | found)
+        streams, tokens = list_token_inputs(model, CIRCUIT_SEED)
+        embedded = [model.embed(tokens[None])[0]] * len(model.blocks)
+        return {
+            "curves": curves,
+            "stream": measure_copying_heads(model, streams, tokens),
+            "embedding": measure_copying_heads(model, embedded, tokens),
+        }
+
+
+SINK_TEXTS, SINK_LENGTH, SINK_SEED = 6, 128, 500
+OTHER = 8  # the position that is changed in the control
+
+Change = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def leave(weights: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Return weights and values as they are."""
+    return weights, value
+
+
+def zero_value(position: int, rescale: bool = False) -> Change:
+    """Return a change: to later queries, the value at a position is zero.
+
+    With `rescale`, the other weights then sum to 1: the position is masked out.
+    """
+
+    def change(weights: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        weights = weights.clone()
+        weights[:, :, position + 1 :, position] = 0.0
+        if rescale:
+            weights = weights / weights.sum(dim=-1, keepdim=True)
+        return weights, value
+
+    return change
+
+
+def mask_out(position: int) -> Change:
+    """Return a change: later queries cannot attend to a position."""
+    return zero_value(position, rescale=True)
+
+
+class ChangedAttention(RotaryAttention):
+    """Rotary attention in which a function changes weights and values."""
+
+    change: Change = staticmethod(leave)
+
+    def combine(
+        self, weights: Float[Tensor, "B H T S"], value: Float[Tensor, "B G S D"]
+    ) -> Float[Tensor, "B H T D"]:
+        """Return the averages of the changed values."""
+        return super().combine(*self.change(weights, value))
+
+
+@contextmanager
+def change_layers(model: ModernDecoder, change: Change) -> Iterator[None]:
+    """Change weights and values in all layers while the model runs."""
+    for block in model.blocks:
+        block.attention.change = change
+    try:
+        yield
+    finally:
+        for block in model.blocks:
+            block.attention.change = leave
+
+
+@torch.no_grad()
+def measure_change(
+    model: ModernDecoder, ids: Int[Tensor, "B T"], change: Change
+) -> list[float]:
+    """Return the loss of each text with a change in all layers."""
+    with change_layers(model, change):
+        return measure_text(model, ids).tolist()
+
+
+@torch.no_grad()
+def describe_position(
+    model: ModernDecoder,
+    ids: Int[Tensor, "B T"],
+    position: int = 0,
+    change: Change = leave,
+) -> dict:
+    """Return what a position looks like beside the later ones."""
+    streams, values = [], []
+    with change_layers(model, change):
+        inputs = list_block_inputs(model, ids)[:-1]
+    for x, block in zip(inputs, model.blocks, strict=True):
+        attention = block.attention
+        value = split_heads(
+            attention.value(block.get_submodule("norms.0")(x)), attention.groups
+        )
+        streams.append(compare_norms(x, position).mean(dim=0))
+        values.append(compare_norms(value, position).mean(dim=0))
+    return {
+        "stream": tabulate(torch.stack(streams)),
+        "value": tabulate(torch.stack(values)),
+    }
+
+
+def compare_norms(x: Float[Tensor, "*B T D"], position: int) -> Float[Tensor, "*B"]:
+    """Return the norm at a position over the median of the later ones."""
+    norms = x.norm(dim=-1)
+    later = norms[..., position + 1 :].median(dim=-1).values
+    return norms[..., position] / later
+
+
+def measure_sinks(
+    model: ModernDecoder, ids: Int[Tensor, "B T"]
+) -> Float[Tensor, "L H"]:
+    """Return each head's mean weight on position 0 of the later queries."""
+    weights = collect_weights(model, ids)
+    return weights[..., 1:, 0].mean(dim=(1, 3))
+
+
+def precede(ids: Int[Tensor, "B T"], symbols: int) -> dict[str, Tensor]:
+    """Return the texts after the start symbol, a random token, and nothing."""
+    first = torch.cat([draw_tokens(SINK_SEED + b, 1, symbols) for b in range(len(ids))])
+    return {
+        "start symbol": ids,
+        "random token": torch.cat([first[:, None], ids[:, 1:]], dim=1),
+        "nothing": ids[:, 1:],
+    }
+
+
+@recorded(on_cpu=True, seeds=[*range(SINK_SEED, SINK_SEED + SINK_TEXTS)], **SMOLLM2)
+def smollm2_sinks() -> dict:
+    """Record weights, norms and losses at position 0 and at another one.
+
+    The same texts are read after <|endoftext|>, after a random token, and without
+    anything before them. Two changes are made to position 0 in all layers, and as a
+    control to another position: its value becomes zero to later queries, or it is
+    masked out for later queries and their other weights are divided by their sum.
+    If position 0 is masked out, position 1 is the first key that later queries can
+    attend to: it is looked at as well.
+
+    Source: Xiao et al. (2023), https://arxiv.org/abs/2309.17453; values with small
+        norms: Gu et al. (2024), https://arxiv.org/abs/2410.10781; large activations
+        at the first token: Sun et al. (2024), https://arxiv.org/abs/2402.17762
+    """
+    model, tokenizer = load_model(ChangedAttention)
+    texts = cut_texts(tokenizer, SINK_TEXTS, SINK_LENGTH)
+    changes = {
+        "none": leave,
+        "value 0": zero_value(0),
+        "mask 0": mask_out(0),
+        f"value {OTHER}": zero_value(OTHER),
+        f"mask {OTHER}": mask_out(OTHER),
+    }
+    before = precede(texts, model.config.symbols)
+    return {
+        "weights": {
+            name: tabulate(measure_sinks(model, ids)) for name, ids in before.items()
+        },
+        "position 0": describe_position(model, texts),
+        "position 1": describe_position(model, texts, 1),
+        "position 1, mask 0": describe_position(model, texts, 1, mask_out(0)),
+        f"position {OTHER}": describe_position(model, texts, OTHER),
+        "losses": {
+            name: measure_change(model, texts, change)
+            for name, change in changes.items()
+        },
     }

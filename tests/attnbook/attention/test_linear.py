@@ -1,29 +1,20 @@
-"""Linear attention and Linformer against their formulas.
+"""Linear attention against their formulas.
 
 Forwards and backwards with a random upstream gradient.
 """
-
-from functools import partial
 
 import pytest
 import torch
 
 from attnbook import masks
 from attnbook.attention.linear import (
-    LinformerAttention,
     attend_linear,
     attend_linear_bidirectional,
     attend_linear_chunked,
     attend_linear_recurrent,
-    attend_linformer,
-    draw_random_features,
     elu_plus_one,
-    random_features,
     step_linear,
-    taylor_features,
 )
-from attnbook.attention.multi_head import MultiHeadAttention
-from attnbook.attention.scaled_dot_product import attention_weights
 from attnbook.profiling.allocations import count_saved_bytes
 from precision import assert_equals_reference, draw, each_dtype
 
@@ -124,11 +115,7 @@ def test_the_parallel_form_takes_any_mask():
 
 FEATURES = {
     "ReLU": torch.relu,
-    "Taylor": taylor_features,
-    "random": partial(
-        random_features,
-        directions=draw_random_features(D, 9, seed=0, dtype=torch.float64),
-    ),
+    "exponential": torch.exp,
 }
 
 
@@ -147,21 +134,6 @@ def test_any_feature_map_can_be_used(form, name):
         inputs,
         upstream,
     )
-
-
-def test_taylor_features_are_the_first_terms_of_the_exponential():
-    q, k = draw_inputs(5)[:2]
-    score = q @ k.mT / D**0.5
-    found = taylor_features(q) @ taylor_features(k).mT
-    torch.testing.assert_close(found, 1 + score + score.square() / 2)
-
-
-def test_random_features_give_softmax_attention_on_average():
-    q, k = (0.5 * x for x in draw_inputs(5)[:2])
-    many = draw_random_features(D, 40_000, seed=1, dtype=torch.float64)
-    weights = random_features(q, many) @ random_features(k, many).mT
-    weights = weights / weights.sum(-1, keepdim=True)
-    assert (weights - attention_weights(q, k)).abs().max() < 0.02
 
 
 def test_elu_plus_one_keeps_the_digits_of_small_features():
@@ -250,86 +222,3 @@ def test_the_memory_of_the_chunked_form_grows_with_the_length_alone():
 def test_what_does_not_fit_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call(*draw_inputs(5)[:3])
-
-
-# Linformer: P mixtures of at most L keys.
-
-P, L = 2, 11
-
-
-def draw_linformer(S, dtype=torch.float64):
-    """Return query, key, value, two matrices and an upstream gradient."""
-    made = draw((B, H, 5, D), (B, H, S, D), (B, H, S, E), (P, L), (P, L), (B, H, 5, E))
-    return [x.to(dtype) for x in made]
-
-
-def linformer_formula(query, key, value, key_matrix, value_matrix, real=None):
-    """Softmax(Q (E K)ᵀ / √D) F V, with the padding left out of both sums."""
-    S = key.shape[2]
-    if real is not None:
-        key, value = key * real, value * real
-    key, value = key_matrix[:, :S] @ key, value_matrix[:, :S] @ value
-    return (query * D**-0.5 @ key.mT).softmax(-1) @ value
-
-
-@each_dtype
-def test_linformer_is_its_formula(dtype):
-    *inputs, upstream = draw_linformer(9, dtype)
-    assert_equals_reference(attend_linformer, linformer_formula, inputs, upstream)
-
-
-def test_padding_is_left_out_of_the_mixtures():
-    *inputs, upstream = draw_linformer(L)
-    real = masks.padding(torch.tensor([6, 0]), L)
-    assert_equals_reference(
-        lambda *x: attend_linformer(*x, real),
-        lambda *x: linformer_formula(*x, real.mT.double()),
-        inputs,
-        upstream,
-    )
-
-
-def test_the_linformer_module_with_identities_is_multi_head_attention():
-    torch.manual_seed(0)
-    module = LinformerAttention(6, 2, L, P).eval()
-    x = torch.randn(B, L, 6)
-    output, weights = module(x, need_weights=True)
-    assert weights.shape == (B, 2, L, P)
-    q, k, v = module.project(x, x)
-    mixed = attend_linformer(q, k, v, module.key_matrix, module.value_matrix)
-    torch.testing.assert_close(output, module.output(mixed.transpose(1, 2).flatten(2)))
-    exact = LinformerAttention(6, 2, L, L).eval()
-    exact.load_state_dict(
-        module.state_dict() | {f"{x}_matrix": torch.eye(L) for x in ("key", "value")}
-    )
-    plain = MultiHeadAttention(6, 2).eval()
-    plain.load_state_dict(module.state_dict(), strict=False)
-    torch.testing.assert_close(exact(x), plain(x))
-
-
-@pytest.mark.refusal
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (
-            lambda m: m(torch.zeros(1, L + 1, 6)),
-            "made for at most 11 keys and cannot take 12",
-        ),
-        (
-            lambda m: m(torch.zeros(1, 5, 6), mask=masks.causal(5, 5)),
-            "the 5 rows of the mask differ between queries, as in a causal "
-            "mask, but the 5 keys are mixed into 2",
-        ),
-        (
-            lambda m: m(torch.zeros(1, 5, 6), bias=torch.zeros(5, 5)),
-            r"a bias of shape \(5, 5\) belongs to single keys, but here 2",
-        ),
-        (
-            lambda m: LinformerAttention(6, 2, L, L + 1),
-            "11 positions can be projected to between 1 and 11 keys, not to 12",
-        ),
-    ],
-)
-def test_what_linformer_cannot_do_is_refused(call, message):
-    with pytest.raises(ValueError, match=message):
-        call(LinformerAttention(6, 2, L, P))

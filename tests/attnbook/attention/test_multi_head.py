@@ -20,9 +20,7 @@ from attnbook.attention.multi_head import (
     split_heads,
 )
 from attnbook.attention.scaled_dot_product import attend
-from attnbook.models.encoder import Encoder
-from attnbook.models.encoder_decoder import EncoderDecoder
-from attnbook.models.luong_decoder import LuongDecoder
+from attnbook.models.recurrent import Encoder, EncoderDecoder, LuongDecoder
 from attnbook.training.search import beam_search, greedy_search
 from precision import assert_equals_reference, draw
 

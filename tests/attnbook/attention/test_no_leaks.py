@@ -20,7 +20,7 @@ from attnbook.diagnose import (
     measure_padding_effect,
     measure_prefix_effect,
 )
-from attnbook.models.encoder import Encoder, Memory
+from attnbook.models.recurrent import Encoder, Memory
 from leak_cases import DECODERS, LENGTHS, PREVIOUS, SOURCE, C, V, X, build_luong
 
 ROUNDING = 1e-5

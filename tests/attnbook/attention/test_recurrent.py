@@ -22,8 +22,7 @@ from attnbook.attention.recurrent import (
     local_window,
     location_scores,
 )
-from attnbook.models.bahdanau import BahdanauDecoder
-from attnbook.models.encoder import Encoder
+from attnbook.models.recurrent import BahdanauDecoder, Encoder
 from attnbook.profiling.allocations import measure_peak_bytes
 from precision import draw
 

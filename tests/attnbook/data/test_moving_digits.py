@@ -4,14 +4,11 @@ import pytest
 import torch
 
 from attnbook.data.moving_digits import (
-    DIRECTIONS,
     bounce,
     draw_readable_frames,
     draw_which_digit,
-    draw_which_direction,
     render_clips,
     shrink_digits,
-    wrap,
 )
 
 DIGITS = torch.rand(7, 5, 5, generator=torch.Generator().manual_seed(3))
@@ -38,11 +35,6 @@ def test_a_bouncing_digit_turns_back_at_the_borders():
                     at, step = 10 - at, -step
                 elif at < 0:
                     at, step = -at, -step
-
-
-def test_a_wrapped_digit_enters_at_the_opposite_border():
-    found = wrap(torch.tensor([[4, 1]]), torch.tensor([[2, -1]]), 4, size=7)
-    assert found.tolist() == [[[4, 1], [6, 0], [1, 6], [3, 5]]]
 
 
 def test_digits_are_drawn_at_their_positions():
@@ -83,17 +75,6 @@ def test_readable_frames_show_the_digit_and_the_others_its_pixels():
     assert (clips.frames[~clips.inside] == 0).all()
 
 
-def test_a_digit_moves_in_the_direction_of_its_class():
-    clips = draw_which_direction(DIGITS, 40, rng(1), size=11, speed=3)
-    steps = torch.tensor([*DIRECTIONS.values()])[clips.label]
-    for t in range(5):
-        moved = clips.frames[:, t + 1]
-        for b, step in enumerate((3 * steps).tolist()):
-            assert torch.equal(moved[b], clips.frames[b, t].roll(step, (0, 1)))
-    assert {*clips.label.tolist()} == {0, 1, 2, 3}
-    assert clips.readable.all() and (clips.inside.sum((2, 3)) == 25).all()
-
-
 @pytest.mark.refusal
 @pytest.mark.parametrize(
     "call, message",
@@ -110,10 +91,6 @@ def test_a_digit_moves_in_the_direction_of_its_class():
         (
             lambda: draw_which_digit(DIGITS, LABELS, 2, rng(), size=4),
             "5 by 5 pixels .* 4 by 4",
-        ),
-        (
-            lambda: draw_which_direction(DIGITS, 2, rng(), size=3),
-            "5 by 5 pixels .* 3 by 3",
         ),
     ],
 )

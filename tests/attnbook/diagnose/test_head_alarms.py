@@ -16,7 +16,7 @@ from attnbook.diagnose.head_alarms import (
 )
 from attnbook.models.devices import use_seed
 from attnbook.models.from_pytorch import copy_attention
-from attnbook.models.head_edits import ablate_heads
+from attnbook.models.hooks import ablate_heads
 from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder
 
 B, T, C, H = 2, 7, 15, 3

@@ -19,9 +19,9 @@ from attnbook.figures import (
     draw_heatmap,
     label_lines,
     make_figure,
-    render_png,
     show_figure,
 )
+from attnbook.figures.plots import render_png
 
 # How a colour looks to a reader without one of the three kinds of cones, in
 # linear RGB: Machado, Oliveira & Fernandes (2009), table 1, severity 1.0.

@@ -1,6 +1,6 @@
 import torch
 
-from attnbook.models.associative_recall import (
+from attnbook.models.lookup_models import (
     ADDRESSES,
     ITEMS,
     QUERIES,
@@ -9,7 +9,7 @@ from attnbook.models.associative_recall import (
     compute_lookup_loss,
     draw_tables,
 )
-from attnbook.models.encoder_decoder import count_parameters
+from attnbook.models.recurrent import count_parameters
 from attnbook.training.associative_recall import (
     train,
 )

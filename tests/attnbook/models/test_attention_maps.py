@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from attnbook.data.vocabulary import PAD
-from attnbook.models.attention_maps import collect_maps
-from attnbook.models.encoder_decoder import EncoderDecoder
+from attnbook.models.hooks import collect_maps
+from attnbook.models.recurrent import EncoderDecoder
 from attnbook.models.transformer import Size, transformer
 
 SOURCE = torch.tensor([[4, 9, 18, 5, 6], [7, 8, 9, PAD, PAD]])

@@ -6,9 +6,7 @@ from attnbook.attention.recurrent import (
     additive_scores,
     context,
 )
-from attnbook.models.bahdanau import BahdanauDecoder
-from attnbook.models.encoder import Encoder
-from attnbook.models.encoder_decoder import run_recurrent
+from attnbook.models.recurrent import BahdanauDecoder, Encoder, run_recurrent
 
 B, T, S, DQ, DK, A, E = 2, 3, 5, 7, 11, 13, 17
 

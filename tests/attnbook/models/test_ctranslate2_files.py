@@ -5,7 +5,7 @@ import hashlib
 import pytest
 import torch
 
-from attnbook.models.ctranslate2_files import read_records, read_whisper
+from attnbook.models.pretrained_whisper import read_records, read_whisper
 from tiny_whisper import CONFIG, build, make_records, write_file
 
 

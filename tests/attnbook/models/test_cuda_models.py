@@ -9,12 +9,16 @@ from torch import nn
 from attnbook import masks
 from attnbook.attention.multi_head import GroupedQueryAttention, MultiHeadAttention
 from attnbook.models.attention_only import METHODS, AttentionOnlyTransformer
-from attnbook.models.encoder_decoder import EncoderDecoder
-from attnbook.models.language_model import LanguageModel
-from attnbook.models.lookup_model import LookupModel
-from attnbook.models.stabilized_attention import QKNormAttention
-from attnbook.models.transformer import Size, transformer
-from attnbook.models.transformer_blocks import PostNorm, PreNorm
+from attnbook.models.lookup_models import LookupModel
+from attnbook.models.recurrent import EncoderDecoder
+from attnbook.models.transformer import (
+    LanguageModel,
+    PostNorm,
+    PreNorm,
+    QKNormAttention,
+    Size,
+    transformer,
+)
 from leak_cases import DECODERS, LENGTHS, PREVIOUS, SOURCE, C, V, X
 
 pytestmark = pytest.mark.cuda

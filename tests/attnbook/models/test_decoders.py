@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from attnbook.attention import recurrent
-from attnbook.models.bahdanau import BahdanauDecoder
+from attnbook.models.recurrent import BahdanauDecoder
 from attnbook.models.transformer import Size, transformer
 from leak_cases import (
     DECODERS,

@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from attnbook.models.encoder import Encoder
-from attnbook.models.encoder_decoder import (
+from attnbook.models.recurrent import (
+    Encoder,
     run_recurrent,
 )
 from attnbook.training.loop import compute_symbol_loss

@@ -13,13 +13,13 @@ from torch import nn
 
 from attnbook.attention.self_attention import causal_mask
 from attnbook.models.from_pytorch import copy_block, copy_stack
-from attnbook.models.layer_norm import LayerNorm
-from attnbook.models.transformer import Size
-from attnbook.models.transformer_blocks import (
+from attnbook.models.transformer import (
     DecoderBlock,
     EncoderBlock,
+    LayerNorm,
     PostNorm,
     PreNorm,
+    Size,
 )
 
 B, T, S, C, H, HIDDEN, BLOCKS = 3, 5, 7, 12, 3, 17, 3

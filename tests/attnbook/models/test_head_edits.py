@@ -4,7 +4,7 @@ from torch import nn
 
 from attnbook.attention.multi_head import MultiHeadAttention
 from attnbook.attention.self_attention import causal_mask
-from attnbook.models.head_edits import (
+from attnbook.models.hooks import (
     ablate_heads,
     average_outputs,
     edit_heads,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attnbook.attention.multi_head import MultiHeadAttention
-from attnbook.models.image_text import (
+from attnbook.models.vision import (
     COLDEST,
     TEMPERATURE,
     ContrastiveModel,

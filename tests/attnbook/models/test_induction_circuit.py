@@ -9,12 +9,12 @@ from attnbook.diagnose import (
     score_induction,
     score_previous_token,
 )
-from attnbook.models.head_edits import (
+from attnbook.models.attention_only import InductionCircuit
+from attnbook.models.hooks import (
     ablate_heads,
     patch_heads,
     record_heads,
 )
-from attnbook.models.induction_circuit import InductionCircuit
 
 MODEL = InductionCircuit(13, 17)
 # Start, then A B C D twice.

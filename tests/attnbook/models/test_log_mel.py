@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from attnbook.models.log_mel import (
+from attnbook.models.whisper import (
     RATE,
     hertz_to_mel,
     log_mel_spectrogram,

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from attnbook.attention.scaled_dot_product import attend
-from attnbook.models.lookup_model import LookupModel, draw_copying, draw_lookup
+from attnbook.models.lookup_models import LookupModel, draw_copying, draw_lookup
 
 B, S, V, ASKED = 64, 7, 11, 3
 

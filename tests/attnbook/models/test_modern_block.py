@@ -5,15 +5,15 @@ import torch
 import torch.nn.functional as F
 
 from attnbook.masks import causal
-from attnbook.models.encoder_decoder import count_parameters
-from attnbook.models.layer_norm import RMSNorm
-from attnbook.models.modern_block import (
+from attnbook.models.modern_decoder import (
     ModernAttention,
     ModernBlock,
     ModernLanguageModel,
     RotaryAttention,
     SwiGLU,
 )
+from attnbook.models.recurrent import count_parameters
+from attnbook.models.transformer import RMSNorm
 from perturbed import perturb
 
 B, T, C, H, G, HIDDEN = 2, 5, 24, 6, 2, 13

@@ -6,12 +6,12 @@ tests/oracles/against_transformers.py compares it with transformers.
 import pytest
 import torch
 
-from attnbook.models.language_model import sample
 from attnbook.models.modern_decoder import (
     DecoderConfig,
     ModernDecoder,
     decode_greedily,
 )
+from attnbook.models.transformer import sample
 from perturbed import perturb
 
 B, T, V, C, HIDDEN, BLOCKS = 2, 7, 23, 24, 13, 3

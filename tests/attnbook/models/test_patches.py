@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from attnbook.models.patches import cut_patches, join_patches
+from attnbook.models.vision import cut_patches, join_patches
 
 IMAGES = torch.arange(2 * 3 * 4 * 6.0).view(2, 3, 4, 6)
 

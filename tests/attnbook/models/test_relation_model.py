@@ -3,7 +3,7 @@ import torch
 
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.attention.self_attention import self_attention
-from attnbook.models.relation_model import (
+from attnbook.models.lookup_models import (
     PROJECTIONS,
     RELATIONS,
     RelationModel,

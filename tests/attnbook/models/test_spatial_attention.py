@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from attnbook.models.convolutional import ConvolutionalFeatures
-from attnbook.models.encoder_decoder import count_parameters
-from attnbook.models.spatial_attention import (
+from attnbook.models.recurrent import count_parameters
+from attnbook.models.vision import (
+    ConvolutionalFeatures,
     MaxPooling,
     MeanPooling,
     PooledClassifier,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attnbook.masks import causal
-from attnbook.models.stabilized_attention import (
+from attnbook.models.transformer import (
     QKNormAttention,
     SoftCapAttention,
     soft_cap,

@@ -6,14 +6,17 @@ import torch.nn.functional as F
 from torch import nn
 
 from attnbook.data.vocabulary import PAD
-from attnbook.models.encoder import Memory
 from attnbook.models.from_pytorch import copy_block
-from attnbook.models.language_model import LanguageModel, sample
-from attnbook.models.transformer import Size, TransformerDecoder, transformer
-from attnbook.models.transformer_blocks import (
+from attnbook.models.recurrent import Memory
+from attnbook.models.transformer import (
     EncoderBlock,
+    LanguageModel,
     PostNorm,
     PreNorm,
+    Size,
+    TransformerDecoder,
+    sample,
+    transformer,
 )
 
 C, H, HIDDEN = 12, 3, 17

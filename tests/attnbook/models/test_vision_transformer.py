@@ -4,10 +4,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from attnbook.models.convolutional import ConvolutionalFeatures, FlatClassifier
-from attnbook.models.encoder_decoder import count_parameters
-from attnbook.models.patches import cut_patches, join_patches
-from attnbook.models.vision_transformer import NoEncoding, VisionTransformer
+from attnbook.models.recurrent import count_parameters
+from attnbook.models.vision import (
+    ConvolutionalFeatures,
+    FlatClassifier,
+    NoEncoding,
+    VisionTransformer,
+    cut_patches,
+    join_patches,
+)
 
 IMAGES = torch.rand(3, 2, 6, 6, generator=torch.Generator().manual_seed(0))
 ORDER = torch.tensor([2, 0, 1, 3])

@@ -1,12 +1,15 @@
 import pytest
-import torch
 
 from attnbook.profiling import roofline
-from attnbook.profiling.calculator import calculate
-from attnbook.profiling.presets import DEVICES, MODELS
+from attnbook.profiling.kernel_time import count_forward, predict_seconds
 from attnbook.profiling.roofline import (
+    DEVICES,
+    EXPONENTIAL_RATES,
+    MODELS,
     Machine,
     bound_seconds,
+    bound_seconds_by_ceiling,
+    calculate,
     measure_copy_rate,
     measure_machine,
     measure_product_rate,
@@ -20,15 +23,13 @@ from attnbook.profiling.steps import (
 )
 
 MACHINE = Machine(100.0, 10.0)
+ONE = Sizes(1, 1, 1, 1, 1)
 
 
 def test_the_attainable_rate_is_limited_by_memory_or_arithmetic():
     assert MACHINE.ridge_point == 10
     assert MACHINE.attainable_rate(5) == 50
     assert MACHINE.attainable_rate(10) == MACHINE.attainable_rate(1000) == 100
-
-
-def test_each_step_is_limited_by_arithmetic_or_memory():
     long, wide = Count(1000, 5, 5), Count(10, 50, 50)
     assert MACHINE.find_bottleneck(long) == "arithmetic"
     assert MACHINE.find_bottleneck(wide) == "memory"
@@ -49,50 +50,24 @@ def test_the_ceilings_are_rates_of_what_was_done(monkeypatch):
     assert measure_machine() == Machine(2 * 512**3 / 0.5, 2 * 32e6 / 0.5)
 
 
-def test_this_machine_has_ceilings():
-    assert measure_copy_rate(4, 2) > 1e6
-    assert measure_product_rate(64, 2) > 1e6
-    assert measure_product_rate(64, 2, torch.bfloat16) > 1e5
-
-
-def test_heads_and_batch_leave_the_intensity_alone():
-    one = count_fused(Sizes(1, 1, 512, 512, 64)).intensity
-    assert count_fused(Sizes(7, 12, 512, 512, 64)).intensity == one
-    twice = count_fused(Sizes(1, 1, 1024, 1024, 64)).intensity
-    assert twice == pytest.approx(2 * one, rel=0.01)
-
-
-def test_narrow_heads_are_memory_bound():
-    """Scores of width D: at most D / itemsize operations a byte."""
-    for D in (32, 64, 128):
-        for step in ("scores", "values"):
-            count = count_steps(Sizes(1, 1, 8192, 8192, D))[step]
-            assert 0.9 * D / 2 < count.intensity < D / 2
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_the_parameters_of_a_model_are_those_in_its_name(name):
     block = MODELS[name].block
-    layers = block.L * block.weights
     billions = {"7B": 7, "8B": 8, "70B": 70}
     size = next((n for x, n in billions.items() if name.endswith(x)), None)
     assert block.H * block.D == block.C
     if size:  # embeddings come on top
-        assert 0.85 * size < layers / 1e9 < 1.02 * size
+        assert 0.85 * size < block.L * block.weights / 1e9 < 1.02 * size
 
 
 @pytest.mark.parametrize("name", DEVICES)
-def test_a_device_multiplies_faster_than_it_moves(name):
+def test_a_devices_rates_clock_and_processors_agree(name):
+    """Operations of one multiprocessor's tensor cores in a cycle."""
     device = DEVICES[name]
+    a_cycle = {"T4": 1024, "A100 SXM 80 GB": 2048, "B200 (HGX)": 8192}
+    rate = a_cycle.get(name, 4096) * device.processors * device.clock
+    assert rate == pytest.approx(device.rates[2], rel=0.005)
     assert device.machine(2).ridge_point > device.machine(4).ridge_point > 9
-
-
-@pytest.mark.refusal
-def test_an_unknown_number_format_and_an_impossible_machine_are_refused():
-    with pytest.raises(ValueError, match=r"of 8 bytes: known are \[2, 4\]"):
-        DEVICES["T4"].machine(8)
-    with pytest.raises(ValueError, match="does 0 operations and moves 1"):
-        Machine(0, 1)
 
 
 def test_the_calculator_adds_up():
@@ -102,6 +77,7 @@ def test_the_calculator_adds_up():
     read = calculate(model, machine, "prefill", 2, 1024, 2)
     assert read["flops"] == add_counts(steps[0].values()).flops
     assert read["bytes_fused"] == count_fused(sizes).bytes
+    assert read["memory_fused"] == sizes.output
     assert read["seconds"] == bound_seconds(machine, steps[0].values())
     train = calculate(model, machine, "train", 2, 1024, 2)
     counts = [*steps[0].values(), *steps[1].values()]
@@ -115,8 +91,77 @@ def test_the_calculator_adds_up():
     assert write["flops"] == pytest.approx(read["flops"] / 1024)
 
 
+def test_each_ceiling_is_counted_by_hand():
+    sizes = Sizes(2, 3, 5, 7, 11, 13, itemsize=2)
+    found = bound_seconds_by_ceiling(MACHINE, 1.0, sizes)
+    pairs = 2 * 3 * 5 * 7
+    moved = 2 * 2 * 3 * (5 * 11 + 7 * 11 + 7 * 13 + 5 * 13)
+    assert found == {
+        "memory": moved / 10,
+        "products": 2 * pairs * (11 + 13) / 100,
+        "exponentials": pairs,
+    }
+
+
+def test_on_an_h100_exponentials_and_products_take_equally_long_at_width_64():
+    """Shah et al. (2024), section 3.1: half as long at width 128."""
+    machine = DEVICES["H100 SXM"].machine(2)
+    for D, share in (64, 1.0), (128, 0.5):
+        sizes = Sizes(1, 16, 4096, 4096, D, itemsize=2)
+        rate = EXPONENTIAL_RATES["H100 SXM"]
+        found = bound_seconds_by_ceiling(machine, rate, sizes)
+        ratio = found["exponentials"] / found["products"]
+        assert ratio == pytest.approx(share, rel=0.01)
+
+
+def test_a_small_kernel_is_counted_by_hand():
+    """5 queries, 6 keys, tiles of 4 by 4: 2 · 2 tiles, 64 scores a head."""
+    count = count_forward(Sizes(1, 2, 5, 6, 3, 7, G=1, itemsize=2), 4, 4)
+    assert count.exponentials == 2 * 64
+    assert count.products == 2 * 128 * (3 + 7)
+    # The output is rescaled in every tile: 4 tiles of 4 rows of 7 a head.
+    assert count.instructions == 3.5 * 128 + 2 * 4 * 4 * 7
+    query, key, value, output = 2 * 5 * 3, 6 * 3, 6 * 7, 2 * 5 * 7
+    assert count.bytes == 2 * (query + key + value + output) + 4 * 10
+    assert count.programs == 2 * 2
+
+
+def test_a_prediction_is_computed_by_hand():
+    """H200: 990 TFLOP/s, 33.4 T instructions, 3.87 T exponentials a second."""
+    count = count_forward(Sizes(1, 16, 16384, 16384, 128, itemsize=2), 128, 128)
+    found = predict_seconds(count, "H200 SXM")
+    pairs = 16 * 16384**2
+    assert found["products"] == pytest.approx(512 * pairs / 989.4e12)
+    assert found["exponentials"] == pytest.approx(pairs / (16 * 132 * 1.83e9))
+    assert found["instructions"] == pytest.approx(4.5 * pairs / 33.45e12)
+    assert found["memory"] == pytest.approx(count.bytes / 4.8e12)
+    # 2,048 programs in 132 places: 16 waves, and 15.5 would be enough.
+    waves = 16 * 132 / 2048
+    times = [found[x] for x in ("products", "exponentials", "instructions")]
+    assert found["least"] == pytest.approx(waves * max(times))
+    assert found["alternating"] == pytest.approx(waves * sum(times))
+    one = Sizes(64, 32, 1, 8192, 128, G=8, itemsize=2)
+    found = predict_seconds(count_forward(one, 1, 64), "H200 SXM")
+    assert found["least"] == found["memory"]
+
+
 @pytest.mark.refusal
-def test_an_unknown_phase_is_refused():
-    block = MODELS["GPT-2 (small)"].block
-    with pytest.raises(ValueError, match="the phase is 'sleep', none of"):
-        calculate(block, MACHINE, "sleep", 1, 1, 4)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: DEVICES["T4"].machine(8), r"of 8 bytes: known are \[2, 4\]"),
+        (lambda: Machine(0, 1), "does 0 operations and moves 1"),
+        (
+            lambda: calculate(MODELS["Llama 2 7B"].block, MACHINE, "sleep", 1, 1, 4),
+            "the phase is 'sleep', none of",
+        ),
+        (
+            lambda: bound_seconds_by_ceiling(MACHINE, 0, ONE),
+            "computes 0 exponentials a second",
+        ),
+        (lambda: count_forward(ONE, 0, 4), "a tile of 0 by 4 scores is empty"),
+    ],
+)
+def test_what_is_unknown_or_impossible_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -2,30 +2,37 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnbook.attention.multi_head import grouped_query
+from attnbook.attention.multi_head import GroupedQueryAttention, grouped_query
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.masks import causal
-from attnbook.profiling.sizes import Count, Sizes, add_counts
-from attnbook.profiling.steps import (
-    count_backward_steps,
-    count_fused,
-    count_fused_backward,
-    count_pairs,
-    count_steps,
-    count_tiled,
-)
-from attnbook.profiling.tracing import (
+from attnbook.profiling.allocations import (
     TrafficMeter,
     make_meta_tensor,
     trace_call,
+)
+from attnbook.profiling.sizes import Count, Sizes, add_counts
+from attnbook.profiling.steps import (
+    Block,
+    count_backward_steps,
+    count_block_parts,
+    count_cache_bytes,
+    count_decoding_step,
+    count_fused,
+    count_fused_backward,
+    count_linear,
+    count_pairs,
+    count_steps,
+    count_tiled,
+    find_crossover_length,
+    get_attention_sizes,
 )
 
 SIZES = [
     Sizes(2, 3, 5, 7, 11, 13),
     Sizes(1, 12, 4096, 4096, 64),
-    Sizes(2, 4, 1, 513, 32),
     Sizes(2, 6, 64, 128, 16, 32, G=2),
     Sizes(2, 3, 5, 7, 11, 13, itemsize=2),
 ]
@@ -74,40 +81,6 @@ def test_the_backward_steps_are_those_of_autograd(sizes):
     assert found.written == add_counts(counted.values()).written
 
 
-def test_each_step_moves_what_its_operation_moves():
-    sizes = SIZES[0]
-    with TrafficMeter() as traffic:
-        attend(*inputs(sizes))
-    names = [name for name, _ in traffic.steps]
-    assert names == ["mul", "bmm", "_softmax", "bmm"]
-    bytes_of = [(c.read, c.written) for _, c in traffic.steps]
-    counted = count_steps(sizes).values()
-    assert bytes_of == [(c.read, c.written) for c in counted]
-
-
-def test_elementwise_work_is_counted_by_hand():
-    """A program that does each operation by itself, one number at a time."""
-    done = 0
-
-    def step(value):
-        nonlocal done
-        done += 1
-        return value
-
-    scores, row = [1.0, 2.0, 0.5, -1.0, 3.0], 0.0
-    largest = scores[0]
-    for x in scores:
-        largest = step(max(largest, x))
-    shifted = [step(x - largest) for x in scores]
-    powers = [step(2.718281828**x) for x in shifted]
-    for x in powers:
-        row = step(row + x)
-    weights = [step(x / row) for x in powers]
-    assert sum(weights) == pytest.approx(1)
-    sizes = Sizes(1, 1, 1, len(scores), 2)
-    assert done == count_steps(sizes)["softmax"].flops
-
-
 def flash(query, key, value):
     """Call PyTorch's fused kernel, whose sizes need no such kernel here."""
     name = torch.ops.aten._scaled_dot_product_flash_attention
@@ -149,46 +122,26 @@ def test_fused_moves_inputs_and_output_only():
     assert found.written == once.written + sums
 
 
-@pytest.mark.parametrize(("T", "S"), [(1, 1), (5, 5), (3, 7), (7, 3), (1, 9)])
+@pytest.mark.parametrize(("T", "S"), [(5, 5), (3, 7), (7, 3)])
 def test_counted_pairs_equal_the_true_entries_of_the_mask(T, S):
     assert count_pairs(T, S) == T * S
-    assert count_pairs(T, S, causal=True) == int(causal(T, S).sum())
+    pairs = int(causal(T, S).sum())
+    assert count_pairs(T, S, causal=True) == pairs
+    fused, backward = (
+        count(Sizes(1, 1, T, S, 2), causal=True)
+        for count in (count_fused, count_fused_backward)
+    )
+    assert fused.flops == (4 * 2 + 5) * pairs + 2 * T
+    assert backward.flops == (10 * 2 + 9) * pairs
 
 
-def test_a_causal_kernel_does_about_half():
-    sizes = Sizes(1, 2, 1024, 1024, 64)
-    share = count_fused(sizes, causal=True).flops / count_fused(sizes).flops
-    assert 0.5 < share < 0.501
-    assert count_fused(sizes, causal=True).bytes == count_fused(sizes).bytes
-    share = count_fused_backward(sizes, True).flops / count_fused_backward(sizes).flops
-    assert 0.5 < share < 0.501
-
-
-def read_by_tiles(sizes, rows):
-    """Return the bytes of a loop over tiles of queries, head by head."""
-    query, key, value = inputs(sizes)
-    read = written = 0
-    for b in range(sizes.B):
-        for h in range(sizes.H):
-            group = h * sizes.G // sizes.H
-            for tile in query[b, h].split(rows):
-                met = tile, key[b, group], value[b, group]
-                read += sum(x.numel() * x.element_size() for x in met)
-                made = len(tile) * sizes.E
-                written += made * sizes.itemsize
-    return read, written
-
-
-@pytest.mark.parametrize("rows", [4, 1000])
-@each
-def test_a_tiled_kernel_reads_the_keys_for_every_tile(sizes, rows):
-    if sizes.T > 1000:
-        rows *= 64
-    counted = count_tiled(sizes, rows)
-    assert (counted.read, counted.written) == read_by_tiles(sizes, rows)
+def test_tiles_of_queries_read_the_keys_again_for_each_head():
+    """3 tiles of at most 2 queries; 2 heads read their group's key and value."""
+    sizes = Sizes(3, 4, 5, 7, 11, 13, G=2, itemsize=2)
+    counted = count_tiled(sizes, 2)
+    read = 3 * 4 * (5 * 11 + 3 * 7 * (11 + 13)) * 2
+    assert (counted.read, counted.written) == (read, sizes.output)
     assert counted.flops == count_fused(sizes).flops
-    if rows >= sizes.T and sizes.G == sizes.H:
-        assert counted == count_fused(sizes)
 
 
 def test_broadcast_inputs_are_read_once():
@@ -209,11 +162,66 @@ def test_views_move_nothing_and_writing_in_place_does():
     assert names == ["clone", "add_"]  # the transpose had to be copied
 
 
-def test_counts_add_up():
-    one, two = Count(1, 2, 3), Count(10, 20, 30)
-    assert one + two == add_counts([one, two]) == Count(11, 22, 33)
-    assert two.bytes == 50 and two.intensity == 0.2
-    assert Count(5).intensity == 0 and add_counts([]) == Count()
+SMALL = Block(24, 6, 2, 4, 40, True, 3)
+PLAIN = Block(24, 6, 6, 4, 96, False, 3)
+each_block = pytest.mark.parametrize("block", [SMALL, PLAIN], ids=repr)
+
+
+@each_block
+def test_a_blocks_products_and_weights_are_those_of_its_modules(block):
+    with torch.device("meta"):
+        attention = GroupedQueryAttention(block.C, block.H, block.G, bias=False)
+        made = {
+            name: nn.Linear(*widths, bias=False)
+            for name, widths in block.layers.items()
+            if name in ("up", "down", "gate")
+        }
+    x = make_meta_tensor(3, 7, block.C)
+
+    def feed_forward():
+        inside = made["up"](x)
+        return made["down"](inside * made["gate"](x) if block.gated else inside)
+
+    counted = count_block_parts(block, 3, 7, 7)
+    with torch.no_grad():
+        found = trace_call(lambda: attention(x)).flops
+        fed = trace_call(feed_forward).flops
+    sizes = get_attention_sizes(block, 3, 7, 7)
+    elementwise = sizes.B * sizes.H * sizes.T * (5 * sizes.S + sizes.D)
+    both = counted["projections"].flops + counted["attention"].flops
+    assert found == both - elementwise
+    assert fed == counted["feed-forward"].flops
+    weights = [*attention.parameters(), *(x.weight for x in made.values())]
+    assert block.weights == sum(x.numel() for x in weights)
+
+
+def test_a_linear_layer_moves_rows_and_weights():
+    layer = nn.Linear(5, 3, bias=False, device="meta")
+    with torch.no_grad():
+        found = trace_call(lambda: layer(make_meta_tensor(7, 5)))
+    assert found == count_linear(7, 5, 3)
+
+
+def test_the_usual_block_crosses_at_six_widths():
+    """Four square projections, and two matrices to four times the width."""
+    C = 768
+    assert find_crossover_length(Block(C, 12, 12, 64, 4 * C, False, 12)) == 6 * C
+
+
+def test_a_decoding_step_equals_a_block_with_a_kv_cache():
+    """One position's products: every weight twice, and every cached key."""
+    for B in (1, 5):
+        found = count_decoding_step(SMALL, B, 512)
+        seen = B * SMALL.H * 512
+        products = 2 * B * SMALL.weights + 4 * seen * SMALL.D
+        assert found.flops == products + 5 * seen + B * SMALL.H * SMALL.D
+    # The weights are read once for the whole batch.
+    assert found.bytes < 5 * count_decoding_step(SMALL, 1, 512).bytes
+
+
+def test_the_cache_is_the_keys_and_values_of_all_layers():
+    keys = make_meta_tensor(2, SMALL.G, 512, SMALL.D, dtype=torch.bfloat16)
+    assert count_cache_bytes(SMALL, 2, 512, 2) == 2 * SMALL.L * keys.nbytes
 
 
 @pytest.mark.refusal
@@ -226,6 +234,11 @@ def test_counts_add_up():
         (lambda: Sizes(1, 6, 1, 1, 1, G=4), "6 heads do not divide into 4"),
         (lambda: count_pairs(0, 3), "0 queries and 3 keys"),
         (lambda: count_tiled(SIZES[0], 0), "at least 1 row, not 0"),
+        (
+            lambda: Block(24, 6, 4, 4, 40, True, 3),
+            "6 heads do not divide into 4 groups",
+        ),
+        (lambda: Block(24, 6, 2, 4, 40.5, True, 3), "hidden is 40.5"),
     ],
 )
 def test_invalid_sizes_are_refused(call, message):

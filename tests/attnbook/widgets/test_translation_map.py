@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attnbook.diagnose import entropy
-from attnbook.models.attention_maps import collect_maps
+from attnbook.models.hooks import collect_maps
 from attnbook.models.transformer import Size, transformer
 from attnbook.widgets.translation_map import (
     TranslationMap,

@@ -12,8 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import cost_calls
 from attnbook.positions import rotary as scalings
 from attnbook.positions.absolute import frequencies
-from attnbook.profiling.block import count_cache_bytes
-from attnbook.profiling.presets import MODELS
+from attnbook.profiling.roofline import MODELS
+from attnbook.profiling.steps import count_cache_bytes
 from workshop.book.cheat_sheet import ATTENTIONS, evaluate_cost, format_number
 
 SIZES = (
@@ -120,8 +120,6 @@ def test_the_formulas_of_the_scalings_are_those_of_the_library():
     for found, formula in (
         (scalings.interpolate_positions(D, s, base), theta / s),
         (scalings.scale_ntk_aware(D, s, base), ntk),
-        (scalings.scale_dynamic_ntk(D, 8 * L, L, base), ntk),
-        (scalings.scale_dynamic_ntk(D, L // 2, L, base), theta),
         (scalings.scale_yarn(D, s, L, base), ramp(32)),
         (scalings.scale_llama3(D, s, L, base), ramp(4)),
     ):

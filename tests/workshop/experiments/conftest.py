@@ -3,13 +3,12 @@
 import pytest
 import torch
 
-from workshop.experiments import machine, record
+from workshop.experiments import record
 
 
 @pytest.fixture(autouse=True)
 def records_of_the_test(monkeypatch, tmp_path):
     threads = torch.get_num_threads()
-    monkeypatch.setattr(machine, "LOCKS", tmp_path / "cores")
     monkeypatch.setattr(record, "RECORDS", tmp_path)
     monkeypatch.setattr(record, "WEIGHTS", tmp_path)
     monkeypatch.setattr(record, "CACHE", tmp_path / "cache")

@@ -1,0 +1,559 @@
+"""Images as sequences of patches, and back.
+
+Source: Dosovitskiy et al. (2021), "An image is worth 16x16 words: Transformers
+    for image recognition at scale", §3.1, https://arxiv.org/abs/2010.11929.
+    Each patch is flattened as channel, row, column; any other order only
+    permutes the columns of the projection that follows.
+Axes: B batch, C channels, H and W rows and columns of pixels, N patches,
+    P values of a patch: C · size²
+
+A small convolutional network: the baseline without attention on images.
+
+Source: LeCun et al. (1998), section II.A, https://doi.org/10.1109/5.726791.
+    Departures: ReLU, strides instead of subsampling, one linear layer.
+Axes: B batch, C channels, H and W rows and columns of pixels, K classes
+
+The Vision Transformer: an encoder that reads an image as patches.
+
+Source: Dosovitskiy et al. (2021), §3.1, equations 1 to 4,
+    https://arxiv.org/abs/2010.11929. Departures: ReLU instead of GELU; the
+    class is predicted by one linear layer.
+Axes: B batch, I channels of an image, H and W its rows and columns of pixels,
+    N patches, P values of a patch, C model width, K classes
+
+Spatial attention: a query that is learned attends to places of an image.
+
+Convolutional features at R · Q places become one vector in three ways with
+equally many parameters: by attention, by their mean, or by their maximum.
+
+Source: soft attention to places: Xu et al. (2015), "Show, attend and tell",
+    section 4.2, https://arxiv.org/abs/1502.03044. Departures: a single query,
+    which is a parameter, and scaled dot-product attention. The map of a class
+    under mean pooling: Zhou et al. (2016), section 2,
+    https://arxiv.org/abs/1512.04150.
+Axes: B batch, I channels of an image, H and W its rows and columns of pixels,
+    R and Q those of the features, N = R · Q places, C width of a feature,
+    K classes, 4: top, left, bottom, right
+
+Small models of images and their names.
+
+`ContrastiveModel` gives an image and a name one vector each; those of a pair
+should be similar. `GridReader` answers a question about one of several emoji in
+an image: its text attends to the image behind a gate.
+
+Source: contrastive training of Radford et al. (2021), section 2.3 and figure 3,
+    https://arxiv.org/abs/2103.00020; cross-attention of Alayrac et al. (2022),
+    section 2.2, https://arxiv.org/abs/2204.14198. Departures: a name's vector
+    is the mean of its words' embeddings; the text model is a single block.
+Axes: B batch, I names, L words of a name, H and W rows and columns of pixels,
+    S positions of a feature map, T positions of the text, C width, F features,
+    K classes, V words
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor, nn
+
+from attnbook.attention.multi_head import GatedCrossAttention, MultiHeadAttention
+from attnbook.attention.scaled_dot_product import attend, scaled_scores
+from attnbook.models.transformer import EncoderBlock, PreNorm
+from attnbook.positions.absolute import LearnedEncoding
+
+
+def cut_patches(
+    images: Shaped[Tensor, "B C H W"], size: int
+) -> Shaped[Tensor, "B N P"]:
+    """Return the patches of images, row by row, from left to right.
+
+    Args:
+        images: their height and width are multiples of `size`.
+        size: pixels on each side of a patch.
+
+    Raises:
+        ValueError: if the images do not divide into such patches.
+    """
+    batch, channels, height, width = images.shape
+    require_division(height, width, size)
+    rows, columns = height // size, width // size
+    cells = images.reshape(batch, channels, rows, size, columns, size)
+    patches = cells.permute(0, 2, 4, 1, 3, 5)  # B, rows, columns, C, size, size
+    return patches.reshape(batch, rows * columns, channels * size**2)
+
+
+def join_patches(
+    patches: Shaped[Tensor, "B N P"], height: int, width: int, size: int
+) -> Shaped[Tensor, "B C H W"]:
+    """Return the images that `cut_patches` cut: its inverse.
+
+    Args:
+        patches: all of an image, row by row.
+        height: of the images, in pixels.
+        width: of the images, in pixels.
+        size: pixels on each side of a patch.
+
+    Raises:
+        ValueError: if such images do not divide into patches, or into another
+            number of patches, or if a patch has no whole number of channels.
+    """
+    require_division(height, width, size)
+    batch, number, values = patches.shape
+    rows, columns = height // size, width // size
+    if number != rows * columns:
+        raise ValueError(
+            f"images of {height} by {width} pixels have {rows * columns} "
+            f"patches of {size} by {size}, not {number}"
+        )
+    if values % size**2:
+        raise ValueError(
+            f"a patch of {size} by {size} pixels has a multiple of {size**2} "
+            f"values, not {values}"
+        )
+    cells = patches.reshape(batch, rows, columns, -1, size, size)
+    return cells.permute(0, 3, 1, 4, 2, 5).reshape(batch, -1, height, width)
+
+
+def require_division(height: int, width: int, size: int) -> None:
+    """Refuse a size of patches that does not divide height and width.
+
+    Raises:
+        ValueError: if it does not.
+    """
+    if size < 1 or height % size or width % size:
+        raise ValueError(
+            f"images of {height} by {width} pixels do not divide into patches "
+            f"of {size} by {size}"
+        )
+
+
+class ConvolutionalFeatures(nn.Sequential):
+    """Convolutions of 3 by 3, each followed by a ReLU.
+
+    Args:
+        channels: of the images, then of each layer's output.
+        strides: of each layer: 2 halves the rows and the columns.
+
+    Raises:
+        ValueError: if there is not one stride a layer.
+    """
+
+    def __init__(self, channels: Sequence[int], strides: Sequence[int]):
+        if len(strides) != len(channels) - 1:
+            raise ValueError(
+                f"{len(channels) - 1} layers need as many strides, not {len(strides)}"
+            )
+        layers: list[nn.Module] = []
+        for i, stride in enumerate(strides):
+            layers += [
+                nn.Conv2d(channels[i], channels[i + 1], 3, stride, padding=1),
+                nn.ReLU(),
+            ]
+        super().__init__(*layers)
+        self.width = channels[-1]
+
+
+class FlatClassifier(nn.Module):
+    """Convolutional features, all positions side by side, a linear layer.
+
+    Args:
+        channels: of the images, then of each layer's output.
+        strides: of each layer.
+        size: pixels on each side of the square images.
+        classes: K.
+    """
+
+    def __init__(
+        self,
+        channels: Sequence[int],
+        strides: Sequence[int],
+        size: int,
+        classes: int = 10,
+    ):
+        super().__init__()
+        self.features = ConvolutionalFeatures(channels, strides)
+        for stride in strides:
+            size = math.ceil(size / stride)
+        self.output = nn.Linear(self.features.width * size**2, classes)
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:
+        """Return the logits of the classes."""
+        return self.output(self.features(images).flatten(1))
+
+
+class NoEncoding(nn.Module):
+    """Encodings that are zero at every position: the model has no order.
+
+    Args:
+        length: number of positions.
+        width: C.
+    """
+
+    def __init__(self, length: int, width: int):
+        super().__init__()
+        self.length, self.width = length, width
+
+    def forward(self, positions: Int[Tensor, "*T"]) -> Float[Tensor, "*T C"]:
+        """Return zeros."""
+        shape = (*positions.shape, self.width)
+        return torch.zeros(shape, device=positions.device)
+
+
+class VisionTransformer(nn.Module):
+    """Patches, a class token, position encodings, encoder blocks, an output.
+
+    The class token is position 0; patch n, counted row by row, is position
+    n + 1. The output layer reads the class token alone.
+
+    Args:
+        size: pixels on each side of the square images.
+        patch: pixels on each side of a patch.
+        width: C.
+        heads: of each block.
+        layers: number of blocks.
+        hidden: hidden width of the feed-forward networks.
+        channels: I.
+        classes: K.
+        encoding: of the positions: `LearnedEncoding` or `NoEncoding`.
+
+    Raises:
+        ValueError: if the images do not divide into patches.
+    """
+
+    def __init__(
+        self,
+        size: int = 28,
+        patch: int = 7,
+        width: int = 32,
+        heads: int = 4,
+        layers: int = 2,
+        hidden: int = 64,
+        channels: int = 1,
+        classes: int = 10,
+        encoding: type[nn.Module] = LearnedEncoding,
+    ):
+        super().__init__()
+        blank = torch.zeros(1, channels, size, size, device="cpu")
+        _, number, values = cut_patches(blank, patch).shape
+        self.patch = patch
+        self.project = nn.Linear(values, width)
+        self.class_token = nn.Parameter(0.02 * torch.randn(width))
+        self.positions = encoding(number + 1, width)
+        self.blocks = nn.ModuleList(
+            EncoderBlock(width, heads, hidden, residual=PreNorm) for _ in range(layers)
+        )
+        self.norm = PreNorm.make_final_norm(width)
+        self.output = nn.Linear(width, classes)
+
+    def embed(self, images: Float[Tensor, "B I H W"]) -> Tensor:
+        """Return (B, N + 1, C): class token and patches with positions."""
+        x = self.project(cut_patches(images, self.patch))  # (B, N, C)
+        token = self.class_token.expand(len(x), 1, -1)  # (B, 1, C)
+        x = torch.cat([token, x], dim=1)  # (B, N + 1, C)
+        return x + self.positions(torch.arange(x.shape[1], device=x.device))
+
+    def forward(self, images: Float[Tensor, "B I H W"]) -> Float[Tensor, "B K"]:
+        """Return the logits of the classes."""
+        x = self.embed(images)
+        for block in self.blocks:
+            x = block(x)
+        return self.output(self.norm(x[:, 0]))
+
+
+class SpatialAttentionPooling(nn.Module):
+    """One learned query attends to the features of all places.
+
+    The values are the features themselves. C² + C parameters.
+
+    Args:
+        width: C.
+    """
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.query = nn.Parameter(torch.randn(width))
+        self.key = nn.Linear(width, width, bias=False)
+
+    def compute_weights(self, features: Float[Tensor, "B N C"]) -> Float[Tensor, "B N"]:
+        """Return the attention weights of the places."""
+        keys = self.key(features)  # (B, N, C)
+        return scaled_scores(self.query[None], keys)[:, 0].softmax(dim=-1)
+
+    def forward(self, features: Float[Tensor, "B N C"]) -> Float[Tensor, "B C"]:
+        """Return the weighted mean of the features."""
+        return attend(self.query[None], self.key(features), features)[:, 0]
+
+
+class MeanPooling(nn.Module):
+    """A linear layer with ReLU at each place, then the mean over the places.
+
+    C² + C parameters, as in `SpatialAttentionPooling`.
+
+    Args:
+        width: C.
+    """
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+
+    def transform(self, features: Float[Tensor, "B N C"]) -> Tensor:
+        """Return (B, N, C): what is pooled."""
+        return F.relu(self.layer(features))
+
+    def forward(self, features: Float[Tensor, "B N C"]) -> Float[Tensor, "B C"]:
+        """Return the mean over the places."""
+        return self.transform(features).mean(dim=1)
+
+
+class MaxPooling(MeanPooling):
+    """The same layer, then each channel's largest value over the places."""
+
+    def forward(self, features: Float[Tensor, "B N C"]) -> Float[Tensor, "B C"]:
+        """Return the maximum over the places."""
+        return self.transform(features).amax(dim=1)
+
+
+class PooledClassifier(nn.Module):
+    """Convolutional features, pooled to one vector, and a linear layer.
+
+    Args:
+        features: of an image, at R rows and Q columns.
+        pooling: class of the pooling, such as `SpatialAttentionPooling`.
+        classes: K.
+    """
+
+    def __init__(
+        self,
+        features: ConvolutionalFeatures,
+        pooling: type[nn.Module],
+        classes: int = 10,
+    ):
+        super().__init__()
+        self.features = features
+        self.pooling: Any = pooling(features.width)
+        self.output = nn.Linear(features.width, classes)
+
+    def read_places(self, images: Float[Tensor, "B I H W"]) -> Tensor:
+        """Return (B, N, C): the features of the places, row by row."""
+        return self.features(images).flatten(2).transpose(1, 2)
+
+    def forward(self, images: Float[Tensor, "B I H W"]) -> Float[Tensor, "B K"]:
+        """Return the logits of the classes."""
+        return self.output(self.pooling(self.read_places(images)))
+
+
+def map_class(
+    model: PooledClassifier,
+    images: Float[Tensor, "B I H W"],
+    classes: Int[Tensor, " B"],
+) -> Float[Tensor, "B N"]:
+    """Return each place's share of the positive part of a class's logit.
+
+    For `MeanPooling`, the logit of a class is the mean over the places of
+    output weight · transformed feature, plus the bias: the class activation
+    map. Negative contributions count as 0.
+
+    Args:
+        model: with `MeanPooling`.
+        images: its input.
+        classes: one class an image.
+    """
+    transformed = model.pooling.transform(model.read_places(images))
+    weight = model.output.weight[classes]  # (B, C)
+    contributions = (transformed @ weight[:, :, None])[..., 0].relu()  # (B, N)
+    return contributions / contributions.sum(-1, keepdim=True).clamp(min=1e-12)
+
+
+def measure_mass_in_boxes(
+    weights: Float[Tensor, "B R Q"], boxes: Int[Tensor, "B 4"], size: int
+) -> Float[Tensor, "B"]:
+    """Return the weight inside each box.
+
+    The weight of a place is spread evenly over its cell of the image.
+
+    Args:
+        weights: on a grid over the square image.
+        boxes: in pixels: first row and column, and those after the last.
+        size: pixels on each side of the image.
+
+    Raises:
+        ValueError: if a box is not inside the image.
+    """
+    top, left, bottom, right = boxes.unbind(-1)
+    if (boxes < 0).any() or (boxes > size).any():
+        raise ValueError(
+            f"boxes lie between 0 and {size}, not between {int(boxes.min())} "
+            f"and {int(boxes.max())}"
+        )
+    rows = _cover(top, bottom, weights.shape[1], size)  # (B, R)
+    columns = _cover(left, right, weights.shape[2], size)  # (B, Q)
+    return torch.einsum("brq,br,bq->b", weights, rows, columns)
+
+
+def _cover(
+    begin: Int[Tensor, " B"], end: Int[Tensor, " B"], cells: int, size: int
+) -> Float[Tensor, "B cells"]:
+    """Return the share of each cell of a line that lies in an interval."""
+    edges = torch.arange(cells + 1, device=begin.device) * (size / cells)
+    low = torch.maximum(edges[:-1], begin[:, None])
+    high = torch.minimum(edges[1:], end[:, None])
+    return (high - low).clamp(min=0) / (size / cells)
+
+
+TEMPERATURE = 0.07  # before training
+COLDEST = 0.01  # temperatures below are not used
+SPREAD = 0.02  # standard deviation of a word's embedding before training
+CHANNELS = (24, 40, 64)  # of the three convolutions
+STRIDE = 8  # pixels between neighboring positions of the feature map
+
+
+def contrastive_loss(similarity: Float[Tensor, "B B"]) -> Float[Tensor, ""]:
+    """Return the mean cross-entropy (nats) of finding each pair, both ways.
+
+    Args:
+        similarity: of image b (row) and text b (column), divided by the
+            temperature; the pairs are on the diagonal.
+    """
+    pairs = torch.arange(len(similarity), device=similarity.device)
+    by_image = F.cross_entropy(similarity, pairs)
+    by_text = F.cross_entropy(similarity.T, pairs)
+    return (by_image + by_text) / 2
+
+
+def rank_pairs(similarity: Float[Tensor, "B B"]) -> Int[Tensor, " B"]:
+    """Return, for each row, how many columns are more similar than its pair.
+
+    The pairs are on the diagonal; 0 means that the pair is found first. Columns
+    that are exactly as similar as the pair count as more similar.
+    """
+    return (similarity >= similarity.diagonal()[:, None]).sum(dim=1) - 1
+
+
+class ConvolutionEncoder(nn.Module):
+    """Three convolutions, each followed by ReLU and pooling, and an output.
+
+    Args:
+        classes: K, the width of the output.
+        channels: of the convolutions.
+    """
+
+    def __init__(self, classes: int, channels: tuple[int, ...] = CHANNELS):
+        super().__init__()
+        sizes = (3, *channels)
+        self.layers = nn.ModuleList(
+            nn.Conv2d(*pair, 3, padding=1) for pair in pairwise(sizes)
+        )
+        self.output = nn.Linear(channels[-1], classes)
+
+    def read_map(self, images: Float[Tensor, "B 3 H W"]) -> Tensor:
+        """Return the features (B, S, F), S = H · W / 64, row by row."""
+        x = images
+        for layer in self.layers:
+            x = F.max_pool2d(layer(x).relu(), 2)
+        return x.flatten(2).mT
+
+    def forward(self, images: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B K"]:
+        """Return the output for the mean of all positions."""
+        return self.output(self.read_map(images).mean(dim=1))
+
+
+class ContrastiveModel(nn.Module):
+    """An image encoder and a name encoder with outputs of equal width.
+
+    Args:
+        encoder: makes a vector of width C of each image.
+        words: V.
+        width: C.
+    """
+
+    def __init__(self, encoder: nn.Module, words: int, width: int):
+        super().__init__()
+        self.encoder = encoder
+        self.embedding = nn.Embedding(words, width)
+        nn.init.normal_(self.embedding.weight, std=SPREAD)
+        self.log_scale = nn.Parameter(torch.tensor(-math.log(TEMPERATURE)))
+
+    def encode_names(self, names: Int[Tensor, "I L"]) -> Float[Tensor, "I C"]:
+        """Return the mean of the words' embeddings, with length 1."""
+        return F.normalize(self.embedding(names).mean(dim=1), dim=-1)
+
+    def encode_images(self, images: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B C"]:
+        """Return the encoder's output, with length 1."""
+        return F.normalize(self.encoder(images), dim=-1)
+
+    def forward(
+        self, images: Float[Tensor, "B 3 H W"], names: Int[Tensor, "I L"]
+    ) -> Float[Tensor, "B I"]:
+        """Return cosine similarities divided by the learned temperature."""
+        cosines = self.encode_images(images) @ self.encode_names(names).T
+        return cosines * self.log_scale.clamp(max=-math.log(COLDEST)).exp()
+
+
+class UniformAttention(MultiHeadAttention):
+    """Multi-head attention whose weights are all equal: an average."""
+
+    def scores(
+        self, query: Float[Tensor, "B H T D"], key: Float[Tensor, "B G S D"]
+    ) -> Float[Tensor, "B H T S"]:
+        """Return zeros."""
+        return 0 * super().scores(query, key)
+
+
+class GridReader(nn.Module):
+    """Answers a question about an image: gated cross-attention, block, output.
+
+    The text is the words of a name; the output layer reads their mean. Words
+    and image encoder are frozen; the encoder's output layer turns each position
+    of its feature map into a vector of the image. Queries and keys start as the
+    normalized words and vectors themselves, so that the first scores are those
+    of the contrastive training but for their scale.
+
+    Args:
+        encoder: of a trained `ContrastiveModel`.
+        embedding: of its words.
+        classes: K.
+        attention: to the image, `MultiHeadAttention` or a variant of it.
+    """
+
+    def __init__(
+        self,
+        encoder: ConvolutionEncoder,
+        embedding: nn.Embedding,
+        classes: int,
+        attention: type[MultiHeadAttention] = MultiHeadAttention,
+    ):
+        super().__init__()
+        width = embedding.embedding_dim
+        self.encoder = encoder.requires_grad_(False)
+        self.embedding = embedding.requires_grad_(False)
+        self.cross = GatedCrossAttention(width, 1, width, attention)
+        for layer in (self.cross.attention.query, self.cross.attention.key):
+            nn.init.eye_(layer.weight)
+            nn.init.zeros_(layer.bias)
+        self.block = EncoderBlock(width, 1, 2 * width, residual=PreNorm)
+        self.norm = PreNorm.make_final_norm(width)
+        self.output = nn.Linear(width, classes)
+
+    def read_image(self, images: Float[Tensor, "B 3 H W"]) -> Tensor:
+        """Return the image's vectors (B, S, C), row by row, normalized."""
+        vectors = self.encoder.output(self.encoder.read_map(images))
+        return F.layer_norm(vectors, vectors.shape[-1:])
+
+    def forward(
+        self, image: Float[Tensor, "B S C"], names: Int[Tensor, "B L"]
+    ) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B S"]]:
+        """Return logits, and the mean of the words' weights on the image.
+
+        Args:
+            image: from `read_image`; it does not change in training.
+            names: the words of each question.
+        """
+        words = self.embedding(names)  # (B, L, C)
+        text, weights = self.cross(words, image)
+        text = self.norm(self.block(text)).mean(dim=1)  # (B, C)
+        return self.output(text), weights[:, 0].mean(dim=1)

@@ -1,0 +1,597 @@
+"""Speech: Listen, Attend and Spell on spoken digits, and Whisper's heads.
+
+Whisper is given the right transcription (teacher forcing), one token per digit, and the
+row of weights with which it predicts a digit is compared with the time at which this
+digit is spoken. The weights on the 30 seconds are cropped to the length of the sound,
+as Whisper's authors do for word times.
+
+Source: Chan et al. (2016), https://arxiv.org/abs/1508.01211; Radford et al. (2022),
+    https://arxiv.org/abs/2212.04356; weights for word times: `find_alignment` in
+    https://github.com/openai/whisper/blob/main/whisper/timing.py; rollout: Abnar
+    and Zuidema (2020), section 3, https://arxiv.org/abs/2005.00928
+Axes: B batch, F frames, C channels, T symbols or digits, S states of the listener or
+    encoder positions, L blocks, H heads
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from attnbook.data.spoken_digits import (
+    RATE,
+    WORDS,
+    SpokenDigits,
+    draw_digits,
+    draw_varied_digits,
+)
+from attnbook.data.vocabulary import Vocabulary
+from attnbook.diagnose.intervals import (
+    crop_keys,
+    find_peak_times,
+    measure_mass_inside,
+    share_peaks_inside,
+)
+from attnbook.diagnose.rollout import attention_rollout
+from attnbook.diagnose.weights import entropy, head_similarity
+from attnbook.models.devices import find_device, use_seed
+from attnbook.models.hooks import ablate_heads, record_weights
+from attnbook.models.listen_attend_spell import (
+    BANDS,
+    SECONDS,
+    compute_frames,
+    make_last_state_speller,
+    make_listen_attend_spell,
+)
+from attnbook.models.pretrained_whisper import (
+    ALIGNMENT_HEADS,
+    PACKAGE,
+    SHA256,
+    START,
+    load_whisper,
+    load_whisper_tokenizer,
+)
+from attnbook.models.recurrent import count_parameters
+from attnbook.models.whisper import (
+    STEP,
+    Whisper,
+    keep_memory_projections,
+    log_mel_spectrogram,
+)
+from attnbook.training.batching import Batch, make_batch
+from attnbook.training.loop import compute_rate_factor, compute_symbol_loss, optimize
+from attnbook.training.metrics import symbol_error_rate
+from attnbook.training.search import greedy_search
+from workshop.experiments.record import get_device, recorded
+
+SEEDS = (0, 1, 2)
+STEPS, SIZE, HIGHEST, WARMUP = 600, 16, 3e-3, 0.05
+TRAINED, DIGITS = 1500, (1, 4)  # training sequences, digits in each
+EASY, SHORT = 0.3, 2  # share of the steps with at most so many digits
+TESTED, COUNTS = 48, (1, 2, 3, 4, 5, 6, 8)
+SCORED = (4, 8)  # numbers of digits for which attention is scored
+TEST_SEED, LIMIT = 10**6, 80
+VOCABULARY = Vocabulary.of([*WORDS, " "])
+MODELS = {
+    "attention": make_listen_attend_spell,
+    "one context vector": make_last_state_speller,
+}
+
+
+class Utterance(NamedTuple):
+    """A sequence of digits, its frames (F, C) and its spelling."""
+
+    spoken: SpokenDigits
+    frames: Tensor
+    symbols: list[int]
+
+
+def draw_utterances(
+    seed: int, count: int, digits: tuple[int, int], longer: float = 0.0
+) -> list[Utterance]:
+    """Return sequences of at least and at most so many digits."""
+    rng, made = Random(seed), []
+    for _ in range(count):
+        spoken = draw_varied_digits(rng, rng.randint(*digits), longer)
+        frames = compute_frames(spoken.sound, RATE)
+        symbols = VOCABULARY.encode(" ".join(spoken.words))
+        made.append(Utterance(spoken, frames.contiguous(), symbols))
+    return made
+
+
+def join_utterances(utterances: Sequence[Utterance]) -> Batch:
+    """Return a batch whose sources are frames (B, F, C)."""
+    frames = [one.frames for one in utterances]
+    lengths = torch.tensor([len(x) for x in frames])
+    made = make_batch([([0], one.symbols) for one in utterances])
+    padded = pad_sequence(frames, batch_first=True)
+    return made._replace(source=padded, lengths=lengths)
+
+
+def draw_batches(
+    utterances: Sequence[Utterance], steps: int, rng: Random
+) -> Iterator[Batch]:
+    """Yield batches of similar length, epoch after epoch."""
+    waiting: list[list[int]] = []
+    for _ in range(steps):
+        if not waiting:
+            order = rng.sample(range(len(utterances)), len(utterances))
+            pools = [
+                sorted(pool, key=lambda i: len(utterances[i].frames))
+                for pool in split(order, 10 * SIZE)
+            ]
+            waiting = [some for pool in pools for some in split(pool, SIZE)]
+            rng.shuffle(waiting)
+        yield join_utterances([utterances[i] for i in waiting.pop()])
+
+
+def draw_lessons(
+    utterances: Sequence[Utterance], steps: int, seed: int
+) -> Iterator[Batch]:
+    """Yield batches of short sequences at first, and then of all."""
+    short = [x for x in utterances if len(x.spoken.digits) <= SHORT]
+    easy = round(EASY * steps)
+    yield from draw_batches(short, easy, Random(2 * seed))
+    yield from draw_batches(utterances, steps - easy, Random(2 * seed + 1))
+
+
+def split(items: list[int], size: int) -> list[list[int]]:
+    """Return pieces of a list that have this size, the last one at most."""
+    return [items[i : i + size] for i in range(0, len(items), size)]
+
+
+def train(model: nn.Module, utterances: Sequence[Utterance], seed: int) -> None:
+    """Train with teacher forcing."""
+    device = find_device(model)
+
+    def compute_loss(batch: Batch) -> Float[Tensor, ""]:
+        logits = model(batch.source, batch.lengths, batch.previous).logits
+        return compute_symbol_loss(logits, batch.target)
+
+    model.train()
+    optimize(
+        torch.optim.Adam(model.parameters(), lr=HIGHEST),
+        (x.to(device) for x in draw_lessons(utterances, STEPS, seed)),
+        compute_loss,
+        lambda step: HIGHEST * compute_rate_factor(step / STEPS, WARMUP),
+        clip=1.0,
+    )
+    model.eval()
+
+
+def measure_word_errors(model: nn.Module, utterances: Sequence[Utterance]) -> float:
+    """Return the word error rate of greedy search, as a share."""
+    batch = join_utterances(utterances).to(find_device(model))
+    found = greedy_search(model, batch.source, batch.lengths, LIMIT)
+    words = [tuple("".join(VOCABULARY.decode(one.ids)).split()) for one in found]
+    return symbol_error_rate(words, [[one.spoken.words] for one in utterances])
+
+
+def number_letters(words: Sequence[str]) -> list[tuple[int, int]]:
+    """Return (symbol, word) for each letter; a space is one symbol."""
+    found, now = [], 0
+    for i, word in enumerate(words):
+        found += [(now + k, i) for k in range(len(word))]
+        now += len(word) + 1
+    return found
+
+
+@torch.no_grad()
+def attend(
+    model: nn.Module, utterances: Sequence[Utterance]
+) -> list[Float[Tensor, "T S"]]:
+    """Return the weights of every symbol and of the end, teacher-forced."""
+    batch = join_utterances(utterances).to(find_device(model))
+    weights = model(batch.source, batch.lengths, batch.previous).weights
+    states = model.encoder(batch.source, batch.lengths).lengths.tolist()
+    return [
+        weights[i, : len(one.symbols) + 1, :n].cpu()
+        for i, (one, n) in enumerate(zip(utterances, states, strict=True))
+    ]
+
+
+def score_weights(
+    weights: Float[Tensor, "T S"], spoken: SpokenDigits
+) -> dict[str, float]:
+    """Return how well letters attend to the digit whose name they spell.
+
+    `peak` is the share of letters whose largest weight is on the digit, `first` the
+    same of first letters; `mass` the mean weight of letters on the digit, `uniform`
+    this mass if all weights are equal; `order_alone` is `peak` if symbols move evenly
+    from the first state to the last.
+    """
+    letters = number_letters(spoken.words)
+    rows = torch.tensor([row for row, _ in letters])
+    words = [word for _, word in letters]
+    first = torch.tensor([i for i, word in enumerate(words) if word not in words[:i]])
+    inside, chosen = torch.tensor(spoken.intervals)[words], weights[rows]
+    equal = torch.full_like(chosen, 1 / chosen.shape[1])
+    even = (rows + 0.5) / len(weights) * (len(spoken.sound) / RATE)
+    peaks = find_peak_times(chosen, SECONDS)
+    found = {
+        "peak": share_peaks_inside(peaks, inside),
+        "first": share_peaks_inside(peaks[first], inside[first]),
+        "mass": measure_mass_inside(chosen, inside, SECONDS),
+        "uniform": measure_mass_inside(equal, inside, SECONDS),
+        "order_alone": share_peaks_inside(even, inside),
+    }
+    return {name: float(x) for name, x in found.items()}
+
+
+def score_attention(
+    model: nn.Module, utterances: Sequence[Utterance]
+) -> dict[str, float]:
+    """Return the mean scores over sequences."""
+    scores = [
+        score_weights(weights, one.spoken)
+        for weights, one in zip(attend(model, utterances), utterances, strict=True)
+    ]
+    return {name: sum(one[name] for one in scores) / len(scores) for name in scores[0]}
+
+
+def show_example(model: nn.Module, one: Utterance) -> dict:
+    """Return the weights of one sequence, in thousandths, and its times."""
+    return {
+        "words": list(one.spoken.words),
+        "intervals": [list(x) for x in one.spoken.intervals],
+        "thousandths": (attend(model, [one])[0] * 1000).round().int().tolist(),
+    }
+
+
+def measure_model(
+    name: str, seed: int, train_on: Sequence[Utterance], tests: dict
+) -> tuple[dict, nn.Module]:
+    """Train one model and return its row of the record, and the model."""
+    model = build_model(name, seed)
+
+    def score() -> dict:
+        return {str(n): score_attention(model, tests[n]) for n in SCORED}
+
+    row = {"model": name, "seed": seed, "parameters": count_parameters(model)}
+    if name == "attention":
+        row["untrained"] = score()
+    train(model, train_on, seed)
+    row["word_errors"] = [measure_word_errors(model, tests[n]) for n in COUNTS]
+    if name == "attention":
+        row["scores"] = score()
+    return row, model
+
+
+def build_model(name: str, seed: int) -> nn.Module:
+    """Return a new model."""
+    with use_seed(seed):
+        return MODELS[name](BANDS, len(VOCABULARY)).to(get_device())
+
+
+@recorded(seeds=SEEDS)
+def listen_attend_spell() -> dict:
+    """Record word errors with and without attention, and its alignment.
+
+    Two models of about as many parameters spell out the names of spoken digits:
+    one attends to the states of its listener, the other receives the last states
+    only. Attention is scored on the times at which the digits are spoken.
+
+    Source: Chan et al. (2016), https://arxiv.org/abs/1508.01211
+    """
+    tests = {n: draw_utterances(TEST_SEED + n, TESTED, (n, n)) for n in COUNTS}
+    rows, example = [], {}
+    for seed in SEEDS:
+        train_on = draw_utterances(seed, TRAINED, DIGITS)
+        for name in MODELS:
+            row, model = measure_model(name, seed, train_on, tests)
+            if name == "attention":
+                example = example or show_example(model, tests[4][0])
+                nn.init.zeros_(model.decoder.attention.score.key.weight)
+                row["equal_weights_word_errors"] = measure_word_errors(model, tests[4])
+            rows.append(row)
+    return {"rows": rows, "counts": list(COUNTS), "example": example}
+
+
+LONGER = 2.0  # seconds added to one pause
+
+
+def score_word_order(utterances: Sequence[Utterance]) -> float:
+    """Return how often order alone finds a digit's time, at best."""
+    found = []
+    for step in range(1, 20):
+        hits = [
+            share_peaks_inside(
+                (torch.arange(n) + step / 20) / n * len(spoken.sound) / RATE,
+                torch.tensor(spoken.intervals),
+            )
+            for spoken, _, _ in utterances
+            for n in [len(spoken.digits)]
+        ]
+        found.append(float(torch.stack(hits).mean()))
+    return max(found)
+
+
+@recorded(seeds=SEEDS)
+def listen_attend_spell_pauses() -> dict:
+    """Record where attention is after a pause longer than any in training.
+
+    The models with attention are trained as in `listen_attend_spell`. If attention
+    followed an expected time instead of the sound, a long pause would mislead it.
+
+    Source: Chan et al. (2016), https://arxiv.org/abs/1508.01211
+    """
+    n = SCORED[0]
+    tests = {
+        "usual": draw_utterances(TEST_SEED + n, TESTED, (n, n)),
+        "longer": draw_utterances(TEST_SEED - n, TESTED, (n, n), LONGER),
+    }
+    rows = []
+    for seed in SEEDS:
+        model = build_model("attention", seed)
+        train(model, draw_utterances(seed, TRAINED, DIGITS), seed)
+        for name, test in tests.items():
+            scores = score_attention(model, test)
+            errors = measure_word_errors(model, test)
+            rows.append({"seed": seed, "test": name, "word_errors": errors} | scores)
+    order = {name: score_word_order(test) for name, test in tests.items()}
+    return {"rows": rows, "word_order": order}
+
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+SEQUENCES, HEARD_DIGITS = 8, 6
+POSITION_SECONDS = 2 * STEP / RATE  # for which an encoder position stands
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A sequence of digits and what the encoder computes from it."""
+
+    spoken: SpokenDigits
+    memory: Tensor
+    ids: Tensor
+    positions: int
+    paths: Tensor = field(repr=False)
+
+    @property
+    def intervals(self) -> Float[Tensor, "T 2"]:
+        """When each digit is spoken, in seconds."""
+        return torch.tensor(self.spoken.intervals)
+
+
+@torch.no_grad()
+def hear(model: Whisper, spoken: SpokenDigits, digits: Sequence[int]) -> Heard:
+    """Return a sequence of digits with the states that the encoder computes."""
+    seconds = len(model.encoder.positions) * 2 * STEP // RATE
+    spectrogram = log_mel_spectrogram(spoken.sound, RATE, model.config.mels, seconds)
+    layers = [block.attention for block in model.encoder.blocks]
+    with record_weights(layers) as recorded_maps:
+        memory = model.encoder(spectrogram[None])
+    ids = [*START, *(digits[digit - 1] for digit in spoken.digits)]
+    return Heard(
+        spoken,
+        memory,
+        torch.tensor([ids]),
+        round(len(spoken.sound) / (2 * STEP)),
+        attention_rollout(torch.cat(recorded_maps)),
+    )
+
+
+def draw_heard(model: Whisper, digits: Sequence[int], seed: int) -> list[Heard]:
+    """Return the sequences of one seed."""
+    rng = Random(seed)
+    drawn = [draw_digits(rng, HEARD_DIGITS) for _ in range(SEQUENCES)]
+    return [hear(model, spoken, digits) for spoken in drawn]
+
+
+@torch.no_grad()
+def attend_to_digits(
+    model: Whisper, heard: Heard
+) -> tuple[Float[Tensor, "L H T S"], Float[Tensor, "T S"]]:
+    """Return the cross-attention weights with which digits are predicted."""
+    layers = [block.attention for block in model.decoder.blocks]
+    with record_weights(layers) as kept:
+        _, cross = model.decoder(heard.ids, heard.memory)
+    rows = slice(len(START) - 1, -1)  # position t predicts token t + 1
+    rollout = roll_out_decoder(torch.cat(kept), cross[0], heard.paths)
+    return cross[0, :, :, rows], rollout[rows]
+
+
+def roll_out_decoder(
+    own: Float[Tensor, "L H T T"],
+    cross: Float[Tensor, "L H T S"],
+    encoder: Float[Tensor, "S S"],
+) -> Float[Tensor, "T S"]:
+    """Return how much of each input frame reaches each decoder position."""
+    reached = torch.zeros_like(cross[0, 0])
+    for to_tokens, to_sound in zip(own.mean(1), cross.mean(1), strict=True):
+        reached = (reached + to_tokens @ reached) / 2
+        reached = (reached + to_sound @ encoder) / 2
+    return reached / reached.sum(dim=-1, keepdim=True)
+
+
+def correlate_ranks(x: Tensor, y: Tensor) -> float:
+    """Return Spearman's rank correlation; equal values share a rank."""
+
+    def rank(values: Tensor) -> Tensor:
+        flat = values.flatten()
+        below = (flat[:, None] > flat).sum(1)
+        return below + ((flat[:, None] == flat).sum(1) - 1) / 2
+
+    return float(torch.corrcoef(torch.stack([rank(x), rank(y)]))[0, 1])
+
+
+def score_maps(
+    weights: Float[Tensor, "*B T S"], heard: Heard
+) -> dict[str, Float[Tensor, "*B"]]:
+    """Return where the peaks of cropped weights lie, as shares of the peaks.
+
+    `inside` the digit's interval; in that of the `previous` digit (without the
+    first); `forward`, not before the peak of the row before.
+    """
+    times, known = find_peak_times(weights, POSITION_SECONDS), heard.intervals
+    return {
+        "inside": share_peaks_inside(times, known),
+        "previous": share_peaks_inside(times[..., 1:], known[:-1]),
+        "forward": (times.diff() >= 0).float().mean(dim=-1),
+    }
+
+
+def compare_maps(
+    weights: Float[Tensor, "L H T S"], rollout: Float[Tensor, "T S"]
+) -> dict[str, Float[Tensor, "L H"]]:
+    """Return what can be said of a head's weights without any truth."""
+    L, H = weights.shape[:2]
+    cosines = head_similarity(weights.flatten(0, 1)[None])
+    others = (cosines.sum(dim=1) - cosines.diagonal()) / (L * H - 1)
+    return {
+        "entropy": entropy(weights).mean(dim=-1),
+        "similarity": others.unflatten(0, (L, H)),
+        "rollout": F.cosine_similarity(weights, rollout, dim=-1).mean(dim=-1),
+    }
+
+
+def score_order_alone(
+    times: Sequence[Float[Tensor, "*B T"]], intervals: Sequence[Float[Tensor, "T 2"]]
+) -> Float[Tensor, "*B"]:
+    """Return the share of peaks inside intervals of the other sequences."""
+    shares = [
+        share_peaks_inside(mine, theirs)
+        for i, mine in enumerate(times)
+        for j, theirs in enumerate(intervals)
+        if i != j
+    ]
+    return torch.stack(shares).mean(dim=0)
+
+
+def measure_heads(model: Whisper, heard: Sequence[Heard]) -> dict:
+    """Return the scores of all heads, and those of rollout."""
+    scores, rollouts, times = [], [], []
+    for one in heard:
+        full, rollout = attend_to_digits(model, one)
+        weights, rollout = (crop_keys(x, one.positions) for x in (full, rollout))
+        on_sound = full[..., : one.positions].sum(dim=-1).mean(dim=-1)
+        found = score_maps(weights, one) | compare_maps(weights, rollout)
+        scores.append(found | {"on_sound": on_sound})
+        rollouts.append(score_maps(rollout, one))
+        times.append(find_peak_times(weights, POSITION_SECONDS))
+    order_alone = score_order_alone(times, [one.intervals for one in heard])
+    return {
+        "heads": average(scores) | {"order_alone": order_alone},
+        "rollout": average(rollouts),
+    }
+
+
+def average(rows: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Return the mean of each entry."""
+    return {
+        name: torch.stack([row[name] for row in rows]).mean(dim=0) for name in rows[0]
+    }
+
+
+@torch.no_grad()
+def compute_loss(
+    model: Whisper, heard: Sequence[Heard], memory: Float[Tensor, "B S C"] | None = None
+) -> float:
+    """Return the mean cross-entropy of the digits (nats), teacher-forced."""
+    ids = torch.cat([one.ids for one in heard])
+    if memory is None:
+        memory = torch.cat([one.memory for one in heard])
+    logits, _ = model.decoder(ids[:, :-1], memory)
+    first = len(START)
+    return float(F.cross_entropy(logits[:, first - 1 :].mT, ids[:, first:]))
+
+
+def measure_single_ablations(
+    model: Whisper, draws: Sequence[Sequence[Heard]]
+) -> list[Float[Tensor, "L H"]]:
+    """Return the loss without each head alone, one table for each draw."""
+    L, H = model.config.blocks, model.config.heads
+    tables = []
+    for heard in draws:
+        table, memory = torch.zeros(L, H), torch.cat([one.memory for one in heard])
+        with keep_memory_projections(model.decoder):
+            for i, h in product(range(L), range(H)):
+                # In each block, self-attention comes before cross-attention.
+                with ablate_heads(model.decoder, [(2 * i + 1, h)]):
+                    table[i, h] = compute_loss(model, heard, memory)
+        tables.append(table)
+    return tables
+
+
+def list_heads(measured: Sequence[dict], losses: Sequence[Tensor]) -> list[dict]:
+    """Return one row for each head: its scores, one for each draw."""
+    rows = []
+    for i, h in torch.cartesian_prod(
+        *(torch.arange(n) for n in losses[0].shape)
+    ).tolist():
+        row = {"layer": i, "head": h, "listed": (i, h) in ALIGNMENT_HEADS}
+        for name in measured[0]["heads"]:
+            found = [float(one["heads"][name][i, h]) for one in measured]
+            row[name] = [round(x, DIGITS_KEPT) for x in found]
+        found = [float(table[i, h]) for table in losses]
+        row["loss_without"] = [round(x, DIGITS_KEPT) for x in found]
+        rows.append(row)
+    return rows
+
+
+PREDICTORS = ("entropy", "similarity", "rollout", "on_sound", "forward", "layer")
+DIGITS_KEPT = 5  # after the point, so that nearly equal scores tie
+
+
+def correlate_predictors(rows: Sequence[dict]) -> dict[str, list[float]]:
+    """Return each predictor's rank correlation with `inside`, over all heads."""
+    draws = range(len(rows[0]["inside"]))
+
+    def read(name: str, i: int) -> Tensor:
+        cells = [row[name] for row in rows]
+        return torch.tensor([x if name == "layer" else x[i] for x in cells])
+
+    return {
+        name: [correlate_ranks(read(name, i), read("inside", i)) for i in draws]
+        for name in PREDICTORS
+    }
+
+
+def find_digit_tokens(tokenizer: "Tokenizer") -> list[int]:
+    """Return the token of each digit from 1 to 9, with the space before it."""
+    tokens = []
+    for digit in range(1, 10):
+        (token,) = tokenizer.encode(f" {digit}", add_special_tokens=False).ids
+        tokens.append(token)
+    return tokens
+
+
+@recorded(
+    on_cpu=True,
+    seeds=SEEDS,
+    model=f"Whisper tiny.en, float16, from {PACKAGE}, MIT",
+    sha256=SHA256,
+)
+def whisper_digits() -> dict:
+    """Record where 24 cross-attention heads look while digits are predicted.
+
+    Each head is scored, and ablated alone.
+
+    Source: Radford et al. (2022), https://arxiv.org/abs/2212.04356; the heads for
+        word times: https://github.com/openai/whisper/pull/869
+    """
+    model = load_whisper()
+    tokens = find_digit_tokens(load_whisper_tokenizer())
+    draws = [draw_heard(model, tokens, seed) for seed in SEEDS]
+    measured = [measure_heads(model, heard) for heard in draws]
+    rows = list_heads(measured, measure_single_ablations(model, draws))
+    return {
+        "heads": rows,
+        "loss": [compute_loss(model, heard) for heard in draws],
+        "rollout": {
+            score: [float(one["rollout"][score]) for one in measured]
+            for score in ("inside", "previous")
+        },
+        "correlations": correlate_predictors(rows),
+        "sequences": SEQUENCES,
+        "digits": HEARD_DIGITS,
+    }

@@ -1,0 +1,569 @@
+"""Small classifiers of digits: where they attend in images and in clips.
+
+Axes: B batch, N images of training or patches, C channels, H and W rows and columns,
+    R and Q rows and columns of the features, T frames
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+
+from attnbook.data.cluttered_digits import (
+    CANVAS,
+    ClutteredDigits,
+    draw_cluttered_digits,
+)
+from attnbook.data.digits import load_digits
+from attnbook.data.moving_digits import Clips, draw_which_digit, shrink_digits
+from attnbook.diagnose import record_attention
+from attnbook.models.devices import use_seed
+from attnbook.models.frame_pooling import (
+    ClipClassifier,
+    FrameEncoder,
+    LastFrame,
+    TemporalAttentionPooling,
+)
+from attnbook.models.frame_pooling import MeanPooling as EqualFrames
+from attnbook.models.listen_attend_spell import SECONDS
+from attnbook.models.recurrent import count_parameters
+from attnbook.models.vision import (
+    ConvolutionalFeatures,
+    FlatClassifier,
+    MaxPooling,
+    MeanPooling,
+    NoEncoding,
+    PooledClassifier,
+    SpatialAttentionPooling,
+    VisionTransformer,
+    cut_patches,
+    join_patches,
+    map_class,
+    measure_mass_in_boxes,
+)
+from attnbook.models.whisper import RATE, STEP
+from attnbook.records import read_record
+from attnbook.training.loop import optimize
+from workshop.experiments.record import recorded
+from workshop.experiments.speech import (
+    TEST_SEED,
+    Utterance,
+    draw_utterances,
+    number_letters,
+)
+
+BATCH, WARMUP = 32, 50
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def build_with_seed(build: Callable[[], Model], seed: int) -> Model:
+    """Return a new model whose weights a seed draws."""
+    with use_seed(seed):
+        return build()
+
+
+def train_classifier(
+    model: nn.Module,
+    images: Float[Tensor, "N C H W"],
+    labels: Int64[Tensor, "N"],
+    rate: float,
+    steps: int,
+    seed: int,
+) -> None:
+    """Train with Adam on random batches, with a linear warm-up and decay."""
+    rng = torch.Generator().manual_seed(seed)
+    model.train()
+    optimize(
+        torch.optim.Adam(model.parameters(), lr=rate),
+        (torch.randint(len(images), (BATCH,), generator=rng) for _ in range(steps)),
+        lambda chosen: F.cross_entropy(model(images[chosen]), labels[chosen]),
+        lambda step: rate * min(1, (step + 1) / WARMUP) * (1 - step / steps),
+    )
+    model.eval()
+
+
+@torch.no_grad()
+def measure_accuracy(
+    model: nn.Module, images: Float[Tensor, "N C H W"], labels: Int64[Tensor, "N"]
+) -> float:
+    """Return the share of images whose most probable class is their label."""
+    return float((model(images).argmax(-1) == labels).double().mean())
+
+
+SEEDS = (0, 1, 2)
+SIZES = (250, 500, 1_000, 2_000)  # images of training
+SHUFFLED_SIZES = (250, 2_000)
+STEPS, PATCH, ERASED = 800, 7, 4
+# The best of 0.001, 0.003, 0.006, 0.008 and 0.012 (without 0.008 for "cnn") on
+# 400 of the training images, with one other seed and the other 1,600 images.
+RATES = {"vit": 0.008, "no positions": 0.008, "cnn": 0.006}
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "vit": lambda: VisionTransformer(patch=PATCH),
+    "cnn": lambda: FlatClassifier((1, 16, 32, 32), (2, 2, 2), 28),
+    "no positions": lambda: VisionTransformer(patch=PATCH, encoding=NoEncoding),
+}
+SHOWN = (13, 22)  # test images in the record: a 3 and a 2
+
+
+@cache
+def load_images(split: str) -> tuple[Tensor, Tensor]:
+    """Return a split as pixels between 0 and 1, (N, 1, 28, 28), and labels."""
+    images, labels = load_digits(split)
+    return images[:, None].float() / 255, labels
+
+
+def shuffle_patches(
+    images: Float[Tensor, "B 1 H W"], order: Int64[Tensor, "*B N"]
+) -> Float[Tensor, "B 1 H W"]:
+    """Return images whose patches are permuted: patch n is then `order[n]`."""
+    patches = cut_patches(images, PATCH)  # (B, N, P)
+    order = order.expand(patches.shape[:2])
+    moved = patches.gather(1, order[..., None].expand_as(patches))
+    return join_patches(moved, *images.shape[-2:], PATCH)
+
+
+def draw_order(*shape: int, seed: int) -> Int64[Tensor, "*B N"]:
+    """Return random permutations along the last axis."""
+    rng = torch.Generator().manual_seed(seed)
+    return torch.rand(*shape, generator=rng).argsort(dim=-1)
+
+
+def run_model(
+    name: str, size: int, seed: int, shuffled: bool = False
+) -> tuple[dict, Any]:
+    """Train a model on the first images, and return its row and the model."""
+    (images, labels), (tests, wanted) = map(load_images, ("train", "test"))
+    images, labels = images[:size], labels[:size]
+    if shuffled:
+        order = draw_order((28 // PATCH) ** 2, seed=seed)
+        images, tests = (shuffle_patches(x, order) for x in (images, tests))
+    model = build_with_seed(MODELS[name], seed)
+    train_classifier(model, images, labels, RATES[name], STEPS, seed)
+    row = {"model": name, "size": size, "seed": seed, "shuffled": shuffled}
+    row["accuracy"] = measure_accuracy(model, tests, wanted)
+    return row, model
+
+
+@torch.no_grad()
+def read_class_attention(
+    model: VisionTransformer, images: Float[Tensor, "B 1 H W"]
+) -> Float[Tensor, "B N"]:
+    """Return the weights from the class token to the patches, last block."""
+    with record_attention(model) as found:
+        model(images)
+    *_, last = found.values()
+    weights = last[0].mean(dim=1)[:, 0, 1:]  # (B, H, 1 + N, 1 + N) to (B, N)
+    return weights / weights.sum(dim=-1, keepdim=True)
+
+
+def find_ink(images: Float[Tensor, "B 1 H W"]) -> Bool[Tensor, "B N"]:
+    """Return which patches have a pixel that is not black."""
+    return cut_patches(images, PATCH).amax(dim=-1) > 0
+
+
+def erase_patches(
+    images: Float[Tensor, "B 1 H W"], importance: Float[Tensor, "B N"]
+) -> Float[Tensor, "B 1 H W"]:
+    """Return images whose `ERASED` most important patches are black."""
+    patches = cut_patches(images, PATCH).clone()
+    chosen = importance.topk(ERASED, dim=-1).indices
+    rows = torch.arange(len(images))[:, None]
+    patches[rows, chosen] = 0.0
+    return join_patches(patches, *images.shape[-2:], PATCH)
+
+
+def measure_attention(model: VisionTransformer, seed: int) -> dict:
+    """Return the weight on ink, and the accuracy without some patches."""
+    tests, labels = load_images("test")
+    weights, ink = read_class_attention(model, tests), find_ink(tests)
+    untrained = build_with_seed(MODELS["vit"], seed)
+    rng = torch.Generator().manual_seed(seed)
+    measures = {
+        "most attended": weights,
+        "least attended": -weights,
+        "lightest": cut_patches(tests, PATCH).sum(dim=-1),
+        "random": torch.rand(ink.shape, generator=rng),
+    }
+    return {
+        "mass_on_ink": float((weights * ink).sum(-1).mean()),
+        "untrained_mass_on_ink": float(
+            (read_class_attention(untrained, tests) * ink).sum(-1).mean()
+        ),
+        "share_of_patches_with_ink": float(ink.double().mean()),
+        "erased": {
+            name: measure_accuracy(
+                model, erase_patches(tests, x.masked_fill(~ink, -torch.inf)), labels
+            )
+            for name, x in measures.items()
+        },
+    }
+
+
+def run_seed(seed: int) -> tuple[list[dict], VisionTransformer]:
+    """Return the rows of a seed, and its Vision Transformer of all images."""
+    tests, labels = load_images("test")
+    mixed = shuffle_patches(tests, draw_order(len(tests), 16, seed=seed))
+    rows = []
+    for size in SIZES:
+        rows.append(run_model("cnn", size, seed)[0])
+        row, model = run_model("vit", size, seed)
+        rows.append(row)
+    row["mixed_accuracy"] = measure_accuracy(model, mixed, labels)
+    row["attention"] = measure_attention(model, seed)
+    for size in SHUFFLED_SIZES:
+        for name in ("vit", "cnn"):
+            rows.append(run_model(name, size, seed, shuffled=True)[0])
+    row, unordered = run_model("no positions", SIZES[-1], seed)
+    row["mixed_accuracy"] = measure_accuracy(unordered, mixed, labels)
+    return [*rows, row], model
+
+
+def describe_examples(model: VisionTransformer) -> list[dict]:
+    """Return the shown test images: label, prediction, attention weights."""
+    tests, labels = load_images("test")
+    chosen = tests[[*SHOWN]]
+    with torch.no_grad():
+        predicted = model(chosen).argmax(-1).tolist()
+    weights = read_class_attention(model, chosen)
+    return [
+        {
+            "index": index,
+            "label": int(labels[index]),
+            "predicted": predicted[i],
+            "weights": weights[i].tolist(),
+        }
+        for i, index in enumerate(SHOWN)
+    ]
+
+
+@recorded(on_cpu=True, seeds=SEEDS)
+def vision_digits() -> dict:
+    """Record a Vision Transformer and a convolutional network on digits.
+
+    Both have about 19,000 parameters, and are trained for equally many steps. The
+    controls: one permutation of the patches for all images, a Vision Transformer
+    without positions, and patches that are made black.
+
+    Source: Dosovitskiy et al. (2021), section 4.3, https://arxiv.org/abs/2010.11929
+        (results by the number of images)
+    """
+    rows: list[dict] = []
+    models = []
+    for seed in SEEDS:
+        found, model = run_seed(seed)
+        rows += found
+        models.append(model)
+    return {"rows": rows, "examples": describe_examples(models[0])}
+
+
+TRAINED, TESTED, PLACE_STEPS, PLACE_RATE = 4_000, 1_000, 900, 0.006
+POOLINGS: dict[str, type[nn.Module]] = {
+    "attention": SpatialAttentionPooling,
+    "mean": MeanPooling,
+    "maximum": MaxPooling,
+}
+GRID = 14  # rows and columns of the features; a cell has 4 by 4 pixels
+PLACES_SHOWN = 2  # test canvases of each kind in the record
+HALF = 0.5  # "inside": more than half of the mass is in the box
+
+
+@cache
+def draw_split(split: str, count: int) -> ClutteredDigits:
+    """Return the canvases of a split, the same in every run."""
+    rng = torch.Generator().manual_seed(0 if split == "train" else 1)
+    return draw_cluttered_digits(*load_digits(split), count, rng)
+
+
+def build_model(pooling: str, seed: int) -> PooledClassifier:
+    """Return a new model with one of the poolings."""
+
+    def build() -> PooledClassifier:
+        features = ConvolutionalFeatures((1, 16, 32, 32), (2, 2, 1))
+        return PooledClassifier(features, POOLINGS[pooling])
+
+    return build_with_seed(build, seed)
+
+
+@torch.no_grad()
+def map_places(model: PooledClassifier, images: Tensor) -> Float[Tensor, "B R Q"]:
+    """Return a model's weights: attention, or the predicted class's map."""
+    if isinstance(model.pooling, SpatialAttentionPooling):
+        weights = model.pooling.compute_weights(model.read_places(images))
+    else:
+        weights = map_class(model, images, model(images).argmax(-1))
+    return weights.unflatten(-1, (GRID, GRID))
+
+
+def count_agreement(
+    inside: Bool[Tensor, " B"], right: Bool[Tensor, " B"]
+) -> dict[str, int]:
+    """Return how many images have the mass inside or not, and are right."""
+    return {
+        "inside, right": int((inside & right).sum()),
+        "inside, wrong": int((inside & ~right).sum()),
+        "outside, right": int((~inside & right).sum()),
+        "outside, wrong": int((~inside & ~right).sum()),
+    }
+
+
+@torch.no_grad()
+def score_map(model: PooledClassifier, tests: ClutteredDigits) -> dict:
+    """Return the mass of a model's map in the boxes, and what it predicts."""
+    weights = map_places(model, tests.images)
+    mass = measure_mass_in_boxes(weights, tests.boxes, CANVAS)
+    right = model(tests.images).argmax(-1) == tests.labels
+    return {"mass": float(mass.mean()), "counts": count_agreement(mass > HALF, right)}
+
+
+def measure_chance(tests: ClutteredDigits) -> dict:
+    """Return the boxes' share of the area, and of all light."""
+    side = tests.images.shape[-1]
+    even = torch.full((len(tests.images), GRID, GRID), GRID**-2)
+    light = tests.images[:, 0]
+    light = light / light.sum(dim=(-2, -1), keepdim=True)
+    return {
+        name: float(measure_mass_in_boxes(x, tests.boxes, side).mean())
+        for name, x in (("area", even), ("light", light))
+    }
+
+
+def run_pooling(pooling: str, seed: int) -> tuple[dict, PooledClassifier]:
+    """Train a model, and return its row and the model."""
+    train, tests = draw_split("train", TRAINED), draw_split("test", TESTED)
+    model = build_model(pooling, seed)
+    row = {"pooling": pooling, "seed": seed}
+    mapped = pooling != "maximum"
+    if mapped:
+        row["untrained"] = score_map(model, tests)
+    train_classifier(model, train.images, train.labels, PLACE_RATE, PLACE_STEPS, seed)
+    row["accuracy"] = measure_accuracy(model, tests.images, tests.labels)
+    if mapped:
+        row["map"] = score_map(model, tests)
+    return row, model
+
+
+@torch.no_grad()
+def describe_places(model: PooledClassifier) -> list[dict]:
+    """Return test canvases by index: box, weights, prediction."""
+    tests = draw_split("test", TESTED)
+    weights = map_places(model, tests.images)
+    mass = measure_mass_in_boxes(weights, tests.boxes, CANVAS)
+    predicted = model(tests.images).argmax(-1)
+    inside, right = mass > HALF, predicted == tests.labels
+    found = []
+    for kind in (
+        *(inside & right, inside & ~right),
+        *(~inside & right, ~inside & ~right),
+    ):
+        for index in kind.nonzero().flatten()[:PLACES_SHOWN].tolist():
+            weight = weights[index] * 1000
+            found.append(
+                {
+                    "index": index,
+                    "label": int(tests.labels[index]),
+                    "predicted": int(predicted[index]),
+                    "box": tests.boxes[index].tolist(),
+                    "mass": float(mass[index]),
+                    "thousandths": weight.round().int().tolist(),
+                }
+            )
+    return found
+
+
+@recorded(on_cpu=True, seeds=SEEDS)
+def spatial_attention() -> dict:
+    """Record where a learned query attends, and what pooling predicts.
+
+    Attention, mean and maximum pool the same convolutional features, with equally
+    many parameters and training steps. Attention and, for comparison, the class
+    activation map of the mean are scored by their mass in the box of the digit.
+
+    Source: the cluttered digits of Mnih et al. (2014), section 4.1,
+        https://arxiv.org/abs/1406.6247; class activation maps of Zhou et
+        al. (2016), section 2, https://arxiv.org/abs/1512.04150
+    """
+    rows, examples = [], []
+    for seed in SEEDS:
+        for pooling in POOLINGS:
+            row, model = run_pooling(pooling, seed)
+            rows.append(row)
+            if (pooling, seed) == ("attention", SEEDS[0]):
+                examples = describe_places(model)
+    return {
+        "rows": rows,
+        "chance": measure_chance(draw_split("test", TESTED)),
+        "examples": examples,
+    }
+
+
+LEVELS = 15  # of gray above the background
+FRAMES, BANDS = 2, 2  # that become one column, and one row, of pixels
+PIXEL = FRAMES * STEP / RATE  # seconds of a column
+
+
+def write_gray(image: Float[Tensor, "H W"]) -> list[str]:
+    """Return rows of hexadecimal digits for numbers between 0 and 1."""
+    levels = (image * LEVELS).round().int().tolist()
+    return ["".join(f"{x:x}" for x in row) for row in levels]
+
+
+def describe_picture(number: int, example: dict) -> dict:
+    """Return a canvas with the recorded weights, as the widget takes it."""
+    tests = draw_split("test", TESTED)
+    label, predicted = str(example["label"]), str(example["predicted"])
+    step = {
+        "label": predicted,
+        "part": label,
+        "thousandths": [x for row in example["thousandths"] for x in row],
+        "box": example["box"],
+    }
+    return {
+        "kind": "picture",
+        "title": f"Picture {number}: the digit {label}, read as {predicted}",
+        "gray": write_gray(tests.images[example["index"], 0]),
+        "grid": [GRID, GRID],
+        "milliseconds": 0,
+        "steps": [step],
+    }
+
+
+def draw_spectrogram(
+    frames: Float[Tensor, "F C"], columns: int
+) -> Float[Tensor, "H W"]:
+    """Return a picture of a sound between 0 and 1, low frequencies below."""
+    silence = frames.min()
+    filled = silence.repeat(columns * FRAMES, frames.shape[1])
+    filled[: len(frames)] = frames[: len(filled)]
+    joined = filled.unflatten(0, (-1, FRAMES)).unflatten(-1, (-1, BANDS))
+    image = joined.mean(dim=(1, 3)).T.flip(0)
+    return (image - image.min()) / (image.max() - image.min())
+
+
+def describe_sound(number: int, example: dict, one: Utterance) -> dict:
+    """Return a spectrogram with the recorded weights of each letter."""
+    words = list(one.spoken.words)
+    if words != example["words"]:
+        raise ValueError(f"the words {words} are not {example['words']}")
+    states = len(example["thousandths"][0])
+    image = draw_spectrogram(one.frames, round(states * SECONDS / PIXEL))
+    text, steps = " ".join(words), []
+    for row, word in number_letters(words):
+        begin, end = (x / PIXEL for x in example["intervals"][word])
+        steps.append(
+            {
+                "label": text[row],
+                "part": words[word],
+                "thousandths": example["thousandths"][row],
+                "box": [0, round(begin, 2), len(image), round(end, 2)],
+            }
+        )
+    return {
+        "kind": "sound",
+        "title": f"Sound {number}: {text}",
+        "gray": write_gray(image),
+        "grid": [1, states],
+        "milliseconds": round(1000 * SECONDS * states),
+        "steps": steps,
+    }
+
+
+@recorded(on_cpu=True, seeds=[0])
+def picture_and_sound() -> dict:
+    """Record pictures and sounds with the attention of two trained models.
+
+    Nothing is trained here: the weights are the examples of two other records, and
+    the pictures and sounds are drawn again with the seeds of those runs.
+    """
+    pictures = read_record("spatial_attention")["results"]["examples"]
+    heard = read_record("listen_attend_spell")["results"]["example"]
+    count = len(heard["words"])
+    one = draw_utterances(TEST_SEED + count, 1, (count, count))[0]
+    items = [describe_picture(i + 1, x) for i, x in enumerate(pictures)]
+    return {"items": [*items, describe_sound(1, heard, one)]}
+
+
+POOLING_FRAMES, POOLING_SIZE, READABLE, POOLING_FACTOR = 8, 20, 2, 2
+POOLING_WIDTH, CLASSES = 32, 10
+POOLING_STEPS, POOLING_BATCH, POOLING_RATE = 1200, 32, 3e-3
+POOLING_TESTED, CLIPS_SHOWN = 2000, 3
+METHODS: dict[str, Callable[[], nn.Module]] = {
+    "attention": lambda: TemporalAttentionPooling(POOLING_WIDTH),
+    "mean": EqualFrames,
+    "last frame": LastFrame,
+}
+
+
+@cache
+def load_half_digits(split: str) -> tuple[Tensor, Tensor]:
+    """Return the images of a split at 1 / FACTOR of their size, and labels."""
+    images, labels = load_digits(split)
+    return shrink_digits(images, POOLING_FACTOR), labels
+
+
+def draw_still_clips(split: str, count: int, rng: torch.Generator) -> Clips:
+    """Return clips of digits of a split of the images."""
+    sizes = POOLING_FRAMES, POOLING_SIZE, READABLE
+    return draw_which_digit(*load_half_digits(split), count, rng, *sizes)
+
+
+def build_classifier(method: str, seed: int) -> ClipClassifier:
+    """Return a new model that pools the frames by one of the methods."""
+    with use_seed(seed):
+        encoder = FrameEncoder(POOLING_SIZE, POOLING_WIDTH)
+        return ClipClassifier(encoder, METHODS[method](), POOLING_WIDTH, CLASSES)
+
+
+def train_on_clips(model: ClipClassifier, seed: int) -> None:
+    """Train on newly drawn clips; the rate decreases linearly to 0."""
+    rng = torch.Generator().manual_seed(seed)
+    optimize(
+        torch.optim.Adam(model.parameters(), lr=POOLING_RATE),
+        (draw_still_clips("train", POOLING_BATCH, rng) for _ in range(POOLING_STEPS)),
+        lambda clips: F.cross_entropy(model(clips.frames)[0], clips.label),
+        lambda step: POOLING_RATE * (1 - step / POOLING_STEPS),
+    )
+
+
+@torch.no_grad()
+def score(model: ClipClassifier, clips: Clips) -> dict:
+    """Return the accuracy, and the weight of the readable frames."""
+    logits, weights = model(clips.frames)
+    right = logits.argmax(-1) == clips.label
+    mass = (weights * clips.readable).sum(-1)  # (B,)
+    return {"accuracy": float(right.double().mean()), "mass": float(mass.mean())}
+
+
+def run_method(method: str, seed: int, clips: Clips) -> tuple[dict, Tensor]:
+    """Return a row of the record, and the weights of the first test clips."""
+    model = build_classifier(method, seed)
+    row = {"method": method, "seed": seed, "parameters": count_parameters(model)}
+    row["untrained_mass"] = score(model, clips)["mass"]
+    train_on_clips(model, seed)
+    row |= score(model, clips)
+    with torch.no_grad():
+        weights = model(clips.frames[:CLIPS_SHOWN])[1]
+    if method == "attention":
+        model.pooling = EqualFrames()
+        row["accuracy_equal_weights"] = score(model, clips)["accuracy"]
+    return row, weights
+
+
+@recorded(on_cpu=True, seeds=SEEDS)
+def moving_digits() -> dict:
+    """Record how attention, the mean and the last frame classify clips.
+
+    Test clips contain other images than training clips.
+    """
+    rng, rows, examples = torch.Generator().manual_seed(10**6), [], []
+    clips = draw_still_clips("test", POOLING_TESTED, rng)
+    for seed in SEEDS:
+        for method in METHODS:
+            row, weights = run_method(method, seed, clips)
+            rows.append(row)
+            if method == "attention":
+                examples.append(weights.tolist())
+    return {"rows": rows, "chance": READABLE / POOLING_FRAMES, "examples": examples}

@@ -1,0 +1,162 @@
+"""The command and the engine of recorded runs, and every stored record."""
+
+import math
+from dataclasses import fields
+from datetime import datetime
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from attnbook.data import Splits
+from attnbook.data.grammar import Aligned
+from attnbook.models.transformer import Size, transformer
+from attnbook.records import list_records, read_record
+from attnbook.training.loop import Recipe
+from attnbook.training.tasks import Task
+from workshop.experiments import __main__ as command
+from workshop.experiments import record
+
+pytestmark = pytest.mark.precision
+NAME = "grammar_attention_0"
+KNOWN = record.find_experiments()
+OLD_NAMES = {"norm_placement": "norm"}
+
+
+def refused(words, capsys):
+    """Return the one sentence with which a command is refused."""
+    with pytest.raises(SystemExit, match="2"):
+        command.main(words)
+    return capsys.readouterr().err.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["smolm2_sinks"], "'smolm2_sinks'; the nearest are smollm2_sinks"),
+        ([NAME, "--device", "meta"], "'meta' is not a device for runs"),
+        ([NAME, "--device", "cuda:2"], "'cuda:2' was requested, but PyTorch finds 2"),
+        (["mask_cost", "--device", "cuda"], "always runs on the CPU, not on cuda:0"),
+    ],
+)
+def test_a_wrong_word_is_refused_in_one_sentence(words, message, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert message in refused(words, capsys)
+
+
+def test_the_beginning_of_a_name_is_enough(monkeypatch, capsys):
+    stored = read_record("smollm2_sinks")
+    monkeypatch.setitem(
+        record.EXPERIMENTS,
+        "smollm2_sinks",
+        SimpleNamespace(run=lambda: stored, on_cpu=True),
+    )
+    command.main(["smollm2_sink"])
+    assert "smollm2_sinks: `python -m workshop.experiments" in capsys.readouterr().out
+
+
+def test_a_record_names_the_device_it_was_made_on(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Fast")
+    with record.use_device(torch.device("cuda:1")):
+        made = record.make_record("a_run", [0], {})
+    assert made["device"].startswith("Fast (cuda:1), ")
+    assert made["command"].endswith("a_run --device cuda:1")
+    assert record.make_record("a_run", [0], {})["command"].endswith("a_run")
+
+
+def read_folder(folder):
+    return {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_a_stopped_training_goes_on_from_its_last_epoch(
+    records_of_the_test, monkeypatch
+):
+    link = frozenset({(0, 0)})
+    pairs = [
+        Aligned(("a", "b", "b"), ("x", "y"), sure=link, possible=link),
+        Aligned(("b", "a"), ("y",), sure=link, possible=link),
+    ]
+    data = Task(Splits(pairs * 4, pairs, pairs))
+    sizes = len(data.sources), len(data.targets), Size(8, 2, 8, 1)
+    small = SimpleNamespace(
+        **vars(record.RUNS[NAME]) | {"recipe": Recipe(3, size=2)},
+        data=lambda: data,
+        model=lambda: transformer(*sizes),
+    )
+    monkeypatch.setitem(record.RUNS, NAME, small)
+    steps, compute_loss = [], record.Trainer.compute_loss
+
+    def half_way(trainer, made):
+        steps.append(made)
+        if len(steps) == 6:
+            raise KeyboardInterrupt
+        return compute_loss(trainer, made)
+
+    monkeypatch.setattr(record.Trainer, "compute_loss", half_way)
+    with pytest.raises(KeyboardInterrupt):
+        command.main([NAME, "--quiet"])
+    # One epoch of four batches was kept, and no record written.
+    kept = read_folder(records_of_the_test)
+    assert f"{NAME}.safetensors" in kept and f"{NAME}.json" not in kept
+
+
+def test_an_interrupted_write_leaves_the_old_record(records_of_the_test, monkeypatch):
+    made = record.make_record("a_run", [0], {"x": 1 / 3}, wall_s=1.0, cpu_s=0.5)
+    record.write_record(made)
+    record.save_weights(torch.nn.Linear(2, 3), "a_run")
+    before = read_folder(records_of_the_test)
+
+    def stop(path, *_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(records_of_the_test), "replace", stop)
+    for again in (
+        lambda: record.write_record(made | {"results": {}}),
+        lambda: record.save_weights(torch.nn.Linear(2, 3), "a_run"),
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            again()
+    assert before.items() <= read_folder(records_of_the_test).items()
+    assert read_record("a_run", records_of_the_test)["results"] == {"x": 0.333333}
+
+
+def test_two_experiments_cannot_have_one_name():
+    with pytest.raises(ValueError, match=f"two experiments are named '{NAME}'"):
+        record.register_runs({NAME: None})
+
+
+def list_numbers(value):
+    if isinstance(value, dict):
+        value = [*value.values()]
+    if isinstance(value, list):
+        return [x for part in value for x in list_numbers(part)]
+    return [value] if isinstance(value, int | float) else []
+
+
+def test_every_experiment_has_a_record():
+    assert {*KNOWN} == {*list_records()}
+
+
+@pytest.mark.parametrize("name", list_records())
+def test_a_record_fits_its_schema(name):
+    stored = read_record(name)
+    assert stored["command"] == f"python -m workshop.experiments {name}"
+    assert all(type(seed) is int for seed in stored["seeds"])
+    assert stored["device"] and {"python", "torch"} <= {*stored["versions"]}
+    assert datetime.fromisoformat(stored["date"]).tzinfo
+    assert stored["wall_s"] > 0 and stored["cpu_s"] > 0
+    numbers = list_numbers(stored["results"])
+    assert numbers and all(map(math.isfinite, numbers))
+
+
+@pytest.mark.parametrize("name", record.RUNS)
+def test_a_training_run_is_repeated_with_its_recorded_settings(name):
+    stored, run = read_record(name), record.RUNS[name]
+    assert stored["recipe"] == vars(run.recipe)
+    model = {k: v for k, v in vars(run).items() if k != "recipe"}
+    # A record made before a setting existed had its default; six records have an
+    # older name of another one.
+    defaults = {f.name: f.default for f in fields(run) if f.name in model}
+    recorded = {OLD_NAMES.get(k, k): v for k, v in stored["model"].items()}
+    assert defaults | recorded == model
