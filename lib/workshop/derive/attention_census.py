@@ -73,11 +73,7 @@ COLUMNS = (
 
 
 def count_kinds(config: Any) -> dict[str, int]:
-    """Return how many layers of each kind a configuration has.
-
-    Raises:
-        ValueError: if a kind is not known.
-    """
+    """Return how many layers of each kind a configuration has."""
     layers = config.num_hidden_layers
     kinds = next((v for x in LISTS if (v := getattr(config, x, None))), None)
     if kinds is None:
@@ -134,14 +130,7 @@ def read_attention_classes(source: str) -> str:
 
 
 def describe_model(name: str, config: Any, header: str, modeling: str) -> dict:
-    """Return the row of a model.
-
-    Args:
-        name: of the model.
-        config: its configuration for text.
-        header: the file of its configuration.
-        modeling: the file of the model.
-    """
+    """Return the row of a model, from its configuration for text and two files."""
     kinds = count_kinds(config)
     attention = read_attention_classes(modeling)
     heads = describe_size(config, "num_attention_heads")

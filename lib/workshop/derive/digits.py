@@ -20,15 +20,7 @@ PER_DIGIT = 250
 
 
 def read_images(text: str) -> list[bytes]:
-    """Return the images of one digit, a byte a pixel, from 0 to `GRAYS` - 1.
-
-    Args:
-        text: a JSON file whose `data` are all pixels between 0 and 1, image
-            after image and row after row.
-
-    Raises:
-        ValueError: if the file has too few pixels.
-    """
+    """Return the images of a JSON file, a byte a pixel, from 0 to `GRAYS` - 1."""
     pixels = json.loads(text)["data"]
     wanted = PER_DIGIT * SIZE**2
     if len(pixels) < wanted:

@@ -35,10 +35,10 @@ TWITTER = "emoji-datasource-twitter-16.0.0.tgz"
 OPENMOJI = "openmoji-17.0.0.tgz"
 TWEMOJI = "twemoji-14.0.2.tgz"
 SHA256 = {
-    TWITTER: ("f64a530c63bca463bd8317fdc4615ce63a53a0c65018e4ce2d848aaba7a28877"),
-    OPENMOJI: ("55ee7d13485dec86e9f38c1f3a645a13382d33ff97c0cd845ee824b0aef45e68"),
-    TWEMOJI: ("5350eac1be60cb68ae48b60f1a53f5978bba0dc40da63e97e9bc9896aa392213"),
-    FONT: ("e5899ed38b8ed83e08bd3ac5de09791e9d19d288333a796de1d35ad17396f1ec"),
+    TWITTER: "f64a530c63bca463bd8317fdc4615ce63a53a0c65018e4ce2d848aaba7a28877",
+    OPENMOJI: "55ee7d13485dec86e9f38c1f3a645a13382d33ff97c0cd845ee824b0aef45e68",
+    TWEMOJI: "5350eac1be60cb68ae48b60f1a53f5978bba0dc40da63e97e9bc9896aa392213",
+    FONT: "e5899ed38b8ed83e08bd3ac5de09791e9d19d288333a796de1d35ad17396f1ec",
 }
 BITMAPS = 109  # the only size of the font, in pixels
 LANCZOS = Image.Resampling.LANCZOS
@@ -46,16 +46,7 @@ OPAQUE = 8  # above this alpha, a pixel belongs to the emoji
 
 
 def find_member(files: dict[str, bytes], pattern: str, glyph: str) -> bytes:
-    """Return the file of an emoji in a package.
-
-    Args:
-        files: content by path.
-        pattern: of the path, with a place for the code point.
-        glyph: one character.
-
-    Raises:
-        ValueError: if the package has no such file.
-    """
+    """Return the file of an emoji; its path's pattern has a place for the code."""
     code = f"{ord(glyph):04x}"
     for name in (code, f"{code}-fe0f"):
         for path in (pattern.format(name), pattern.format(name.upper())):
@@ -65,11 +56,7 @@ def find_member(files: dict[str, bytes], pattern: str, glyph: str) -> bytes:
 
 
 def read_archive(path: Path) -> dict[str, bytes]:
-    """Return the files of a pinned archive by their paths.
-
-    Raises:
-        ValueError: if the archive is another one.
-    """
+    """Return the files of a pinned archive by their paths."""
     content = verify_checksum(path.read_bytes(), path.name, SHA256[path.name])
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         return {
@@ -96,11 +83,7 @@ def draw_glyph(font: ImageFont.FreeTypeFont, glyph: str) -> Image.Image:
 
 
 def reduce_image(image: Image.Image) -> bytes:
-    """Return an emoji as `SIZE` by `SIZE` pixels on white, 3 bytes a pixel.
-
-    Args:
-        image: of any size, with a transparent margin, which is cut off.
-    """
+    """Return an emoji without its margin, `SIZE` by `SIZE` pixels on white."""
     image = image.convert("RGBA")
     alpha = image.getchannel("A").point(lambda a: 255 * (a > OPAQUE))
     image = image.crop(alpha.getbbox())

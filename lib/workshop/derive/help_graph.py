@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 from workshop.derive import write, write_sums
-from workshop.derive.help_pages import read_paragraphs
+from workshop.derive.libreoffice import read_paragraphs
 
 WORDS = 1_000
 FEWEST, MOST = 5, 800  # pages that a word can occur in
@@ -24,12 +24,7 @@ WORD = re.compile(r"[a-z]{3,}")
 
 
 def find_links(page: str, folder: str) -> set[str]:
-    """Return the pages of a folder that the body of a page links to.
-
-    Args:
-        page: its HTML.
-        folder: what their addresses begin with, such as "en-US/text/".
-    """
+    """Return the pages of a folder, as "en-US/text/", that a page's body links to."""
     found = LINK.findall(page[page.find(BODY) :])
     return {x.removeprefix(folder) for x in found if x.startswith(folder)}
 

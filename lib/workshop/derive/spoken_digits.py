@@ -9,6 +9,7 @@ Source: https://packages.debian.org/asterisk-core-sounds-en-wav. The recordings
     are copied unchanged.
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -20,33 +21,15 @@ LICENSE = "CC-BY-SA-3.0"
 
 
 def cut_license(copyright_file: str, name: str = LICENSE) -> list[str]:
-    """Return the lines of a license in Debian's copyright file.
+    """Return the lines of a license in the text of Debian's copyright file.
 
     There, every line of a license begins with a space, and an empty line is a
     dot.
-
-    Args:
-        copyright_file: its text.
-        name: of the license in that file.
-
-    Raises:
-        ValueError: if the file has no such license.
     """
-    first = f"License: {name}"
-    lines = copyright_file.splitlines()
-    starts = [
-        i
-        for i, line in enumerate(lines[:-1])
-        if line.split() == first.split() and lines[i + 1].startswith(" ")
-    ]
-    if not starts:
-        raise ValueError(f"the copyright file has no text of {first!r}")
-    found = []
-    for line in lines[starts[0] + 1 :]:
-        if not line.startswith(" "):
-            break
-        found.append("" if line == " ." else line[1:])
-    return found
+    found = re.search(rf"^License: {name}\n((?: .*\n)+)", copyright_file, re.M)
+    if not found:
+        raise ValueError(f"the copyright file has no text of 'License: {name}'")
+    return ["" if x == " ." else x[1:] for x in found[1].splitlines()]
 
 
 def main(folder: str) -> None:

@@ -22,8 +22,12 @@ from workshop.derive.attention_census import (
     describe_size,
     drop_repetitions,
 )
-from workshop.derive.help_pages import pair_paragraphs, read_paragraphs
-from workshop.derive.libreoffice import compute_jaccard, find_nearest
+from workshop.derive.libreoffice import (
+    compute_jaccard,
+    find_nearest,
+    pair_paragraphs,
+    read_paragraphs,
+)
 
 pytestmark = pytest.mark.precision
 
@@ -171,27 +175,18 @@ def configure(**values):
     return SimpleNamespace(model_type="made-up", **values)
 
 
+WINDOW = {"num_attention_heads": 2, "sliding_window": 8}
+
+
 @pytest.mark.parametrize(
     ("values", "kinds"),
     [
         (
-            {"layer_types": ["sliding_attention"] * 3 + ["full_attention"]},
-            {"window": 3, "full": 1},
-        ),
-        (
             {"layers_block_type": ["mamba", "moe", "attention"]},
             {"linear": 1, "full": 1},
         ),
-        ({"num_attention_heads": 2}, {"full": 4}),
-        ({"num_attention_heads": 2, "sliding_window": 8}, {"window": 4}),
-        (
-            {
-                "num_attention_heads": 2,
-                "sliding_window": 8,
-                "use_sliding_window": False,
-            },
-            {"full": 4},
-        ),
+        (WINDOW, {"window": 4}),
+        (WINDOW | {"use_sliding_window": False}, {"full": 4}),
         ({}, {"linear": 4}),
     ],
 )
