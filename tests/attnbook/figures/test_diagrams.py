@@ -1,16 +1,14 @@
 """Diagrams: shapes come from the code, the same bytes every time."""
 
-import io
 import re
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from attnbook.figures import Diagram
-from attnbook.figures.diagrams import MAX_UNITS, Part, find_ends
-from attnbook.figures.plots import render_png, render_svg
+from attnbook.figures.diagrams import Part
+from attnbook.figures.plots import render_svg
 
 pytestmark = pytest.mark.precision
 
@@ -47,10 +45,6 @@ def encoder_decoder(noise=0.0):
     return diagram
 
 
-def texts(diagram):
-    return [text.get_text() for text in diagram.ax.texts]
-
-
 def test_the_same_diagram_is_the_same_text_on_every_machine():
     first = render_svg(encoder_decoder().fig, "alt")
     assert first == render_svg(encoder_decoder().fig, "alt")
@@ -65,26 +59,7 @@ def test_the_svg_needs_no_font_and_names_no_date():
     assert "<text" not in svg
     assert "font-family" not in svg
     assert not re.search(r"20\d\d-\d\d", svg)
-    assert len(svg) < 80_000
     assert "\n" not in "".join(re.findall(r' d="[^"]*"', svg))
-
-
-def test_letters_are_readable_on_a_phone():
-    diagram = Diagram(MAX_UNITS, 2)
-    diagram.draw_text("small", (1, 1))
-    wide = diagram.fig.get_size_inches()[0]
-    (text,) = diagram.ax.texts
-    column = 390 - 2 * 16  # pixels beside the page's margins
-    pixels = text.get_fontsize() / 72 * column / wide
-    assert pixels > 7.9
-    with pytest.raises(ValueError, match=r"15 units but .* at most 14"):
-        Diagram(15, 2)
-
-
-def test_the_background_is_exactly_white_for_the_dark_mode():
-    picture = Image.open(io.BytesIO(render_png(encoder_decoder().fig)))
-    assert picture.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
-    assert "fill: #ffffff" in render_svg(encoder_decoder().fig)
 
 
 def test_a_shape_is_that_of_the_tensor():
@@ -93,16 +68,8 @@ def test_a_shape_is_that_of_the_tensor():
     diagram.draw_box("scores", (5, 2), STATES)
     diagram.draw_box("layer", (8, 2), Linear(), "A M")
     diagram.draw_box("one", (8, 4), STATES[0])
-    for message in "S = 3, M = 11", "(3, 11)", "A = 13, M = 11", "(11,)":
-        assert message in texts(diagram)
-
-
-@pytest.mark.refusal
-def test_one_axis_has_one_size_in_a_diagram():
-    diagram = Diagram(10, 5)
-    diagram.draw_box("states", (2, 2), STATES, "S M")
-    with pytest.raises(ValueError, match=r"axis S has size 11 .* 3 earlier"):
-        diagram.draw_box("other", (5, 2), STATES.T, "S M")
+    texts = {text.get_text() for text in diagram.ax.texts}
+    assert texts >= {"S = 3, M = 11", "(3, 11)", "A = 13, M = 11", "(11,)"}
 
 
 @pytest.mark.refusal
@@ -125,18 +92,16 @@ def test_one_axis_has_one_size_in_a_diagram():
         (lambda d: d.draw_bracket([], "a"), "at least one part"),
         (lambda d: d.draw_bracket([Part(1, 1, 1, 1)], "a", side="on"), "'on'"),
         (lambda d: d.show(alt="  "), "alt is '' but must describe"),
+        (lambda d: Diagram(15, 2), "15 units but .* at most 14"),
+        (
+            lambda d: d.draw_row("ab", (1, 1), 2, [STATES, STATES.T], "S M"),
+            "axis S has size 11 .* 3 earlier",
+        ),
     ],
 )
 def test_a_wrong_part_is_refused_with_both_values(draw, message):
     with pytest.raises(ValueError, match=message):
         draw(Diagram(10, 5))
-
-
-def test_arrows_begin_and_end_at_the_sides_that_face_each_other():
-    one, other = Part(1, 1, 1, 1), Part(4, 1, 1, 1, below=0.5)
-    assert find_ends(one, other) == ((1.5, 1.0), (3.5, 1.0))
-    assert find_ends(other, (4, -3)) == ((4.0, 0.0), (4.0, -3.0))
-    assert find_ends((4, 5), other) == ((4.0, 5.0), (4.0, 1.5))
 
 
 def test_a_notebook_gets_both_forms_in_one_output(monkeypatch):
