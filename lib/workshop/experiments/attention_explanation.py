@@ -38,6 +38,7 @@ from attnbook.models.attention_classifier import (
 )
 from attnbook.models.devices import use_seed
 from attnbook.models.encoder import Encoder
+from attnbook.models.encoder_decoder import count_parameters
 from attnbook.training.deception import (
     compute_adversary_loss,
     compute_deception_penalty,
@@ -250,7 +251,9 @@ def summarize_seed(
 @recorded(on_cpu=True, seeds=SEEDS, steps=STEPS)
 def attention_explanation() -> dict:
     """Record which measures name the evidence, and published tests of it."""
-    rows = []
+    rows, parameters = [], {}
     for task, encoder, seed in product(TASKS, ENCODERS, SEEDS):
-        rows += summarize_seed(task, encoder, seed, run_seed(task, encoder, seed))
-    return {"rows": rows}
+        tested = run_seed(task, encoder, seed)
+        rows += summarize_seed(task, encoder, seed, tested)
+        parameters[encoder] = count_parameters(tested["plain"].model)
+    return {"rows": rows, "parameters": parameters}
