@@ -13,7 +13,7 @@ Axes: B batch, H heads, T queries, S keys, D width of query and key, E of values
 
 from dataclasses import dataclass
 
-from attnbook.profiling.presets import DEVICES, EXPONENTIAL_RATES, PROCESSORS
+from attnbook.profiling.roofline import DEVICES, EXPONENTIAL_RATES, PROCESSORS
 from attnbook.profiling.sizes import Sizes
 
 # A score's maximum, scaling and subtraction, sum, and half of a conversion,

@@ -1,8 +1,11 @@
 import pytest
 
-from attnbook.profiling.exponentials import bound_seconds_by_ceiling
-from attnbook.profiling.presets import DEVICES, EXPONENTIAL_RATES
-from attnbook.profiling.roofline import Machine
+from attnbook.profiling.roofline import (
+    DEVICES,
+    EXPONENTIAL_RATES,
+    Machine,
+    bound_seconds_by_ceiling,
+)
 from attnbook.profiling.sizes import Sizes
 
 H100 = DEVICES["H100 SXM"].machine(2)

@@ -1,7 +1,7 @@
 import pytest
 
 from attnbook.profiling.kernel_time import count_forward, predict_seconds
-from attnbook.profiling.presets import (
+from attnbook.profiling.roofline import (
     CLOCKS,
     DEVICES,
     EXPONENTIAL_RATES,
