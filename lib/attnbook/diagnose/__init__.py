@@ -4,7 +4,7 @@
 the patterns that heads are known for. `head_alarms` reports heads with unusual
 numbers. `explanations` compares weights with other measures of a word's
 importance. `behavior` changes inputs that must not matter and measures the
-outputs; `paths` runs one input in several ways. `recording` stores what a model
+outputs, and runs one input in several ways. `recording` stores what a model
 computes, and `reference` compares a function with `attend`. All of it works on
 models from elsewhere; the page "Debug my attention" says when to use which.
 """
@@ -16,6 +16,7 @@ from attnbook.diagnose.behavior import (
     measure_order_effect,
     measure_packing_effect,
     measure_padding_effect,
+    measure_path_effects,
     measure_prefix_effect,
     measure_randomness,
 )
@@ -32,18 +33,14 @@ from attnbook.diagnose.heads import (
     score_previous_token,
     uniform_causal_weights,
 )
-from attnbook.diagnose.paths import measure_path_effects
 from attnbook.diagnose.recording import (
     find_missing_gradients,
     find_nonfinite_layer,
     record_attention,
 )
-from attnbook.diagnose.reference import (
-    compare_with_reference,
-    find_known_mistakes,
-)
-from attnbook.diagnose.rollout import attention_rollout
+from attnbook.diagnose.reference import compare_with_reference, find_known_mistakes
 from attnbook.diagnose.weights import (
+    attention_rollout,
     entropy,
     head_similarity,
     measure_weight_errors,

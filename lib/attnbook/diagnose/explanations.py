@@ -95,31 +95,6 @@ def measure_naming(
     return float((importance.argmax(dim=-1) == evidence).double().mean())
 
 
-def measure_permutation(
-    read: Reader,
-    weights: Float[Tensor, "B S"],
-    rng: torch.Generator,
-    times: int = 20,
-) -> Float[Tensor, " B"]:
-    """Return the median change of the output when the weights are shuffled.
-
-    Args:
-        read: the model from its attention weights on.
-        weights: its own weights.
-        rng: draws the permutations on its device.
-        times: the number of permutations.
-
-    Returns:
-        The median total variation distance of each row.
-    """
-    output, changes = read(weights), []
-    for _ in range(times):
-        noise = torch.rand(weights.shape, generator=rng, device=rng.device)
-        order = noise.argsort(dim=-1).to(weights.device)
-        changes.append(total_variation(read(weights.gather(1, order)), output))
-    return torch.stack(changes).median(dim=0).values
-
-
 def find_adversarial_weights(
     read: Reader,
     weights: Float[Tensor, "B S"],

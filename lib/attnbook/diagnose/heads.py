@@ -91,9 +91,7 @@ def score_pattern(
     return on_marked.sum(dim=-1) / queries
 
 
-def score_previous_token(
-    weights: Float[Tensor, "*B T T"],
-) -> Float[Tensor, "*B"]:
+def score_previous_token(weights: Float[Tensor, "*B T T"]) -> Float[Tensor, "*B"]:
     """Return each head's mean weight on the token before the query.
 
     Args:

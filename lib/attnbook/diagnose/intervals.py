@@ -63,24 +63,8 @@ def share_peaks_inside(
 
 
 def measure_mass_inside(
-    weights: Float[Tensor, "*B T S"],
-    intervals: Float[Tensor, "T 2"],
-    step: float,
+    weights: Float[Tensor, "*B T S"], intervals: Float[Tensor, "T 2"], step: float
 ) -> Float[Tensor, "*B"]:
     """Return the mean weight that queries give to keys in their interval."""
     marked = mark_intervals(intervals, weights.shape[-1], step)
     return (weights * marked).sum(dim=-1).mean(dim=-1)
-
-
-def extend_intervals(
-    intervals: Float[Tensor, "T 2"], end: float
-) -> Float[Tensor, "T 2"]:
-    """Return intervals that meet in the middle of the pauses between them.
-
-    Args:
-        intervals: in order, without overlap.
-        end: where the last one then ends; the first begins at 0.
-    """
-    middles = (intervals[:-1, 1] + intervals[1:, 0]) / 2
-    first, last = middles.new_zeros(1), middles.new_full((1,), end)
-    return torch.stack([torch.cat([first, middles]), torch.cat([middles, last])], dim=1)

@@ -1,6 +1,6 @@
-"""A model from inside: weights, the first NaN, parameters without gradient.
+"""A model from inside: weights, heads, the first NaN, parameters without gradient.
 
-Axes: B batch, H heads, T queries, S keys
+Axes: B batch, H heads, T queries, S keys, E width of a head's values
 """
 
 import inspect
@@ -10,7 +10,11 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+
+from attnbook.attention.multi_head import MultiHeadAttention, split_heads
+from attnbook.models import hooks
 
 
 @contextmanager
@@ -167,3 +171,100 @@ def find_missing_gradients(model: nn.Module, loss: Tensor) -> dict[str, str]:
         elif not gradient.any():
             found[name] = "all zero"
     return found
+
+
+@contextmanager
+def watch_heads(
+    model: nn.Module,
+) -> Iterator[dict[str, tuple[nn.Linear, list[tuple[Tensor, Tensor]]]]]:
+    """Keep weights and outputs of all heads while the model runs.
+
+    Yields:
+        For each attention layer's name its output projection, and one pair a call:
+        the weights (B, H, T, S), and the heads' averages of the values (B, H, T, E).
+
+    Raises:
+        ValueError: if the model has no `nn.MultiheadAttention` or
+            `MultiHeadAttention`.
+    """
+    kept: dict[str, tuple[nn.Linear, list[tuple[Tensor, Tensor]]]] = {}
+    with ExitStack() as stack:
+        for name, layer in model.named_modules():
+            if isinstance(layer, nn.MultiheadAttention):
+                kept[name] = layer.out_proj, []
+                stack.enter_context(watch_pytorch(layer, kept[name][1]))
+            elif isinstance(layer, MultiHeadAttention):
+                kept[name] = layer.output, []
+                stack.enter_context(watch_own(layer, kept[name][1]))
+        if not kept:
+            raise ValueError(
+                f"{type(model).__name__} has no attention layer: neither "
+                "nn.MultiheadAttention nor attnbook's MultiHeadAttention"
+            )
+        yield kept
+
+
+@contextmanager
+def watch_own(layer: MultiHeadAttention, kept: list) -> Iterator[None]:
+    """Keep what each call of a layer of this library computes."""
+    with hooks.record_weights([layer]) as weights:
+
+        def keep(module: nn.Module, given: tuple[Tensor]) -> None:
+            heads = split_heads(given[0].detach(), layer.heads)
+            kept.append((weights.pop().detach(), heads))
+
+        hook = layer.output.register_forward_pre_hook(keep)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+
+@contextmanager
+def watch_pytorch(layer: nn.MultiheadAttention, kept: list) -> Iterator[None]:
+    """Keep what each call of PyTorch's layer computes.
+
+    It returns no heads' outputs: they are weights times projected values.
+    """
+    with record_attention(layer) as recorded:
+
+        def keep(module: nn.Module, args: tuple, kwargs: dict, _) -> None:
+            value = kwargs["value"] if "value" in kwargs else args[2]
+            weights = recorded[""].pop()
+            if value.ndim == 2:
+                value, weights = value[None], weights[None]
+            elif not layer.batch_first:
+                value = value.transpose(0, 1)
+            whole, bias = layer.in_proj_weight, layer.in_proj_bias
+            W = layer.v_proj_weight if whole is None else whole.chunk(3)[2]
+            with torch.no_grad():
+                values = F.linear(value, W, None if bias is None else bias.chunk(3)[2])
+                kept.append((weights, weights @ split_heads(values, layer.num_heads)))
+
+        hook = layer.register_forward_hook(keep, with_kwargs=True)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+
+@contextmanager
+def remove_head(projection: nn.Linear, head: int, heads: int) -> Iterator[None]:
+    """Run without a head: its columns of the output projection are zeros.
+
+    Unlike `ablate_heads`, which changes the projection's input, this works on
+    PyTorch's layer as well, which reads the weights without calling the module.
+
+    Raises:
+        ValueError: if the weights are computed by a parametrization.
+    """
+    if "weight" not in projection._parameters:
+        raise ValueError(
+            f"the weights of {type(projection).__name__} are not a parameter, so "
+            f"head {head} of {heads} cannot be removed"
+        )
+    weight = projection.weight.detach().clone()
+    weight.unflatten(1, (heads, -1))[:, head] = 0.0
+    changed = {"weight": nn.Parameter(weight, requires_grad=False)}
+    with mock.patch.dict(projection._parameters, changed):
+        yield

@@ -168,9 +168,7 @@ MISTAKES: dict[str, Attention] = {
 
 
 def find_known_mistakes(
-    function: Attention,
-    close: float = CLOSE,
-    device: torch.device | str = "cpu",
+    function: Attention, close: float = CLOSE, device: torch.device | str = "cpu"
 ) -> list[str]:
     """Return the usual mistakes that give exactly this function's numbers.
 

@@ -1,8 +1,10 @@
 """Numbers about attention weights: symptoms, and no more.
 
 Source: the similarity of heads as in Li et al. (2018), section 3.2,
-    https://arxiv.org/abs/1810.10183 (there a training loss)
-Axes: B batch, H heads, T queries, S keys
+    https://arxiv.org/abs/1810.10183 (there a training loss); rollout: Abnar and
+    Zuidema (2020), section 3, https://arxiv.org/abs/2005.00928, with the mean over
+    the heads of the authors' code, https://github.com/samiraabnar/attention_flow
+Axes: B batch, L layers, H heads, T queries, S keys
 """
 
 import torch
@@ -39,9 +41,7 @@ def normalized_entropy(
     return (entropy(weights) / most).masked_fill(~(most > 0), torch.nan)
 
 
-def head_similarity(
-    weights: Float[Tensor, "B H T S"],
-) -> Float[Tensor, "H H"]:
+def head_similarity(weights: Float[Tensor, "B H T S"]) -> Float[Tensor, "H H"]:
     """Return the mean cosine of the rows of every two heads.
 
     Heads that share any key have a positive one: two uniform heads have 1, and
@@ -82,3 +82,22 @@ def measure_weight_errors(
         "hidden": float(some.masked_fill(seen, 0.0).abs().amax()),
         "negative": float(some.clamp(max=0).abs().amax()),
     }
+
+
+def attention_rollout(weights: Float[Tensor, "L H T T"]) -> Float[Tensor, "T T"]:
+    """Return one map of all layers, from inputs (columns) to outputs (rows).
+
+    Each layer is the mean over its heads, half of it replaced by the identity
+    for the residual connection, and its rows are divided by their sums. The
+    layers are multiplied, the last one leftmost.
+
+    Args:
+        weights: of self-attention, the first layer first.
+    """
+    identity = torch.eye(weights.shape[-1], dtype=weights.dtype, device=weights.device)
+    rollout = identity
+    for layer in weights.mean(dim=1):
+        mixed = 0.5 * layer + 0.5 * identity
+        mixed = mixed / mixed.sum(dim=-1, keepdim=True)
+        rollout = mixed @ rollout
+    return rollout

@@ -39,8 +39,7 @@ from attnbook.diagnose.intervals import (
     measure_mass_inside,
     share_peaks_inside,
 )
-from attnbook.diagnose.rollout import attention_rollout
-from attnbook.diagnose.weights import entropy, head_similarity
+from attnbook.diagnose.weights import attention_rollout, entropy, head_similarity
 from attnbook.models.devices import find_device, use_seed
 from attnbook.models.hooks import ablate_heads, record_weights
 from attnbook.models.listen_attend_spell import (

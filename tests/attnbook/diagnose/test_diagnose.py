@@ -119,10 +119,7 @@ def test_tokens_are_tested_as_vectors_are():
     assert (measure_leak(reads(lambda x: attend(x, x, x)), TOKENS)[:-1] > 0).all()
     assert measure_padding_effect(reads(masked), TOKENS, LENGTHS).max() == 0
     wrong = reads(lambda x, lengths: attend(x, x, x))
-    assert measure_padding_effect(wrong, TOKENS, LENGTHS).gt(0.01).tolist() == [
-        0,
-        1,
-    ]
+    assert measure_padding_effect(wrong, TOKENS, LENGTHS).gt(0.01).tolist() == [0, 1]
 
 
 def test_a_leak_of_nan_is_a_leak():

@@ -10,7 +10,6 @@ from attnbook.diagnose.explanations import (
     find_adversarial_weights,
     measure_erasure,
     measure_naming,
-    measure_permutation,
     multiply_gradient_by_input,
     multiply_weights_by_norms,
 )
@@ -90,20 +89,9 @@ TWINS = torch.tensor([[[0.9, 0.1], [0.9, 0.1], [0.1, 0.9]]])
 POINTED = torch.tensor([[0.98, 0.01, 0.01]])
 
 
-def test_shuffled_weights_change_the_output_unless_all_words_are_alike():
-    alike = torch.full((1, 3, 2), 0.5)
-    found = measure_permutation(make_reader(alike), POINTED, RNG)
-    torch.testing.assert_close(found, torch.zeros(1))
-    found = measure_permutation(make_reader(ONLY), POINTED, RNG, times=51)
-    torch.testing.assert_close(found, torch.tensor([0.97 * 0.8]))
-
-
 def test_adversarial_weights_exist_only_if_another_word_says_the_same():
     """With a second word of the same class, the search moves to it."""
-    for values, least, most in (
-        (ONLY, 0.0, 0.02),
-        (TWINS, 0.6, math.log(2)),
-    ):
+    for values, least, most in ((ONLY, 0.0, 0.02), (TWINS, 0.6, math.log(2))):
         read = make_reader(values)
         found = find_adversarial_weights(read, POINTED, RNG, steps=150)
         torch.testing.assert_close(found.sum(-1), torch.ones(1))

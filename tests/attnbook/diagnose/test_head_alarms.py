@@ -12,8 +12,8 @@ from attnbook.diagnose.head_alarms import (
     compare_with_thresholds,
     find_head_alarms,
     measure_heads,
-    watch_heads,
 )
+from attnbook.diagnose.recording import watch_heads
 from attnbook.models.devices import use_seed
 from attnbook.models.from_pytorch import copy_attention
 from attnbook.models.hooks import ablate_heads
@@ -76,7 +76,7 @@ def test_pytorch_layers_of_every_form_are_measured(batch_first):
         inputs = [x.transpose(0, 1) for x in inputs]
     with watch_heads(layer) as kept:
         output, _ = layer.eval()(*inputs)
-    weights, heads = kept[""][0]
+    _, ((weights, heads),) = kept[""]
     assert weights.shape == (B, H, T, 4)
     merged = layer.out_proj(heads.transpose(1, 2).flatten(2))
     expected = output if batch_first else output.transpose(0, 1)

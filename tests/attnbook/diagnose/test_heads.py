@@ -38,11 +38,7 @@ def test_each_pattern_marks_its_keys():
 
 def test_a_token_that_repeats_at_once_follows_its_earlier_occurrence():
     marked = mark_induction(torch.tensor([5, 5, 5]))
-    assert marked.tolist() == [
-        [False] * 3,
-        [False, True, False],
-        [False, True, True],
-    ]
+    assert marked.tolist() == [[False] * 3, [False, True, False], [False, True, True]]
 
 
 def test_a_head_that_does_exactly_one_thing_has_score_one_for_it():

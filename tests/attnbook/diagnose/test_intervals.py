@@ -5,7 +5,6 @@ import torch
 
 from attnbook.diagnose.intervals import (
     crop_keys,
-    extend_intervals,
     find_peak_times,
     mark_intervals,
     measure_mass_inside,
@@ -49,11 +48,6 @@ def test_an_interval_has_its_begin_and_not_its_end():
 def test_the_mass_inside_is_the_mean_over_the_queries():
     found = measure_mass_inside(WEIGHTS, INTERVALS, STEP)
     torch.testing.assert_close(found, torch.tensor((0.7 + 0.4) / 2))
-
-
-def test_extended_intervals_meet_in_the_middle_of_the_pause():
-    found = extend_intervals(INTERVALS, 1.0)
-    torch.testing.assert_close(found, torch.tensor([[0.0, 0.5], [0.5, 1.0]]))
 
 
 def test_cropped_weights_sum_to_1():

@@ -4,7 +4,7 @@ from itertools import pairwise, product
 
 import torch
 
-from attnbook.diagnose.rollout import attention_rollout
+from attnbook.diagnose.weights import attention_rollout
 
 L, H, T = 3, 2, 5
 

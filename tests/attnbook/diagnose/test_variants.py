@@ -29,11 +29,7 @@ from attnbook.flash import flash_attention
 from attnbook.flash.decoding import attend_split_kv
 from attnbook.masks import causal, document, reset_positions
 from attnbook.masks.conventions import convert_mask, read_mask
-from attnbook.models.modern_decoder import (
-    DecoderConfig,
-    ModernDecoder,
-    decode_greedily,
-)
+from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder, decode_greedily
 
 IDS = torch.tensor([[3, 4, 5, 6, 7, 8], [0, 0, 5, 6, 7, 8]])
 LEFT = torch.tensor([6, 4])
@@ -110,11 +106,7 @@ def test_the_content_of_padding_on_the_left_changes_only_a_faulty_model():
             lambda ids, documents: document(documents),
             True,
         ),
-        (
-            lambda ids, documents: reset_positions(documents),
-            keep_all,
-            False,
-        ),
+        (lambda ids, documents: reset_positions(documents), keep_all, False),
         (count_all, lambda ids, documents: document(documents), False),
     ],
     ids=["sound", "attention crosses documents", "positions run on"],
