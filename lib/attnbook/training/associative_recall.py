@@ -28,8 +28,6 @@ def train(
     model: AssociativeRecallModel,
     steps: int,
     seed: int,
-    rate: float = 1e-2,
-    size: int = 128,
     extra: Callable[[Tensor], Tensor] | None = None,
     target: Callable[[LookupTables], Tensor] = get_targets,
 ) -> None:
@@ -41,13 +39,11 @@ def train(
         model: the model; it is in evaluation mode afterwards.
         steps: number of optimizer steps.
         seed: of the tables and of dropout.
-        rate: the learning rate at the start.
-        size: tables in a batch.
         extra: a function of the weights (B, H, S), added to the loss.
         target: the target answers, a function of the tables.
     """
-    rng = torch.Generator().manual_seed(seed)
-    device = find_device(model)
+    rate, size = 1e-2, 128
+    rng, device = torch.Generator().manual_seed(seed), find_device(model)
 
     def compute_loss(tables: LookupTables) -> Float[Tensor, ""]:
         logits, weights = model(tables)
@@ -75,6 +71,7 @@ def compute_error_rates(
     """Return the error rate of each answer, on tables not used in training.
 
     Args:
+        model: the model.
         count: number of tables.
         target: the target answers, a function of the tables.
         seed: of the tables; at least 10**6, so that training uses others.
@@ -83,13 +80,3 @@ def compute_error_rates(
     tables = tables.to(find_device(model))
     logits, _ = model(tables)
     return (logits.argmax(-1) != target(tables)).double().mean(dim=0)
-
-
-def compute_error_rate(
-    model: AssociativeRecallModel,
-    count: int = 2000,
-    target: Callable[[LookupTables], Tensor] = get_targets,
-    seed: int = 10**6,
-) -> float:
-    """Return the error rate of all answers; see `compute_error_rates`."""
-    return float(compute_error_rates(model, count, target, seed).mean())

@@ -18,6 +18,7 @@ from attnbook.training.loop import optimize
 DISCOUNT = 0.95
 ENTROPY = 0.02  # weight of the entropy bonus
 VALUE = 0.5  # weight of the value's squared error
+BATCH = 64  # episodes
 SPARE = 16  # steps that an episode may take beyond L + 1
 
 
@@ -94,14 +95,9 @@ def compute_policy_loss(agent: nn.Module, episodes: Episodes) -> Float[Tensor, "
 
 
 def train(
-    agent: nn.Module,
-    length: int,
-    steps: int,
-    seed: int,
-    rate: float = 3e-3,
-    size: int = 64,
+    agent: nn.Module, length: int, steps: int, seed: int, rate: float = 3e-3
 ) -> list[float]:
-    """Train an agent; return the success rate of each batch of episodes.
+    """Train an agent; return the success rate of each batch of 64 episodes.
 
     Args:
         agent: in evaluation mode afterwards.
@@ -109,12 +105,11 @@ def train(
         steps: number of batches, each followed by one update.
         seed: of mazes and actions.
         rate: the learning rate.
-        size: episodes in a batch.
     """
     rng, successes = torch.Generator().manual_seed(seed), []
 
     def run_episodes(_: int) -> Episodes:
-        episodes = play(agent, TMaze(size, length, rng), rng)
+        episodes = play(agent, TMaze(BATCH, length, rng), rng)
         successes.append(float(episodes.success.float().mean()))
         return episodes
 

@@ -11,7 +11,6 @@ from attnbook.records import (
     read_record,
     suggest_names,
 )
-from attnbook.training.progress import is_progress_visible
 from workshop.experiments.machine import parse_device, use_device
 from workshop.experiments.record import record_run
 from workshop.experiments.registry import EXPERIMENTS, RUNS, find_experiments
@@ -58,7 +57,8 @@ def main(words: list[str] | None = None) -> int:
 
 def repeat_run(name: str, progress: bool) -> bool:
     """Repeat a run; tell whether the device had enough memory for it."""
-    if progress and name in EXPERIMENTS and is_progress_visible():
+    progress = progress and sys.stderr.isatty()
+    if progress and name in EXPERIMENTS:
         print(format_announcement(name), file=sys.stderr, flush=True)
     try:
         if name in EXPERIMENTS:

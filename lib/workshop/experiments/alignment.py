@@ -18,16 +18,14 @@ from attnbook.data.grammar import Aligned
 from attnbook.data.vocabulary import START, pad_sequences
 from attnbook.models.encoder import Memory
 from attnbook.models.encoder_decoder import EncoderDecoder
-from attnbook.training.batching import make_batch
-from attnbook.training.loop import Trainer, compute_held_out_loss
-from attnbook.training.run import change_seed
-from attnbook.training.scoring import (
+from attnbook.training.loop import Trainer, compute_held_out_loss, make_batch
+from attnbook.training.run import change_seed, load_trained
+from attnbook.training.tasks import (
+    Task,
     compute_shifted_error,
     predict_links,
     score_sequences,
 )
-from attnbook.training.tasks import Task
-from attnbook.training.trained import load_trained
 from workshop.experiments.record import recorded
 from workshop.experiments.runs import SHORT_TALK
 

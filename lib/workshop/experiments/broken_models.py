@@ -28,7 +28,7 @@ from attnbook.models import modern_block
 from attnbook.models.devices import use_seed
 from attnbook.models.modern_decoder import ModernDecoder
 from attnbook.positions.rotary import rotate_halves
-from attnbook.training.losses import IGNORED_TARGET
+from attnbook.training.loop import IGNORED_TARGET
 
 PAD, MISSING, LETTERS = 0, 1, "abcdefghijklmnopqrstuvwxyz'"
 SYMBOLS = 2 + len(LETTERS)

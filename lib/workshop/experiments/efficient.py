@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from attnbook.data.characters import encode_characters
+from attnbook.data.libreoffice import encode_characters
 from attnbook.models.devices import find_device, use_seed
 from attnbook.models.encoder_decoder import count_parameters
 from attnbook.models.sequence_mixers import (
@@ -33,8 +33,12 @@ from attnbook.training.language_modeling import (
     compute_held_out_loss,
     cut_windows,
 )
-from attnbook.training.loop import compute_rate_factor, optimize
-from attnbook.training.losses import IGNORED_TARGET, compute_next_token_loss
+from attnbook.training.loop import (
+    IGNORED_TARGET,
+    compute_next_token_loss,
+    compute_rate_factor,
+    optimize,
+)
 from workshop.experiments.machine import get_device, hold_cores
 from workshop.experiments.positions import (
     LENGTH,

@@ -12,15 +12,17 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attnbook.data.graph_tasks import (
+from attnbook.data.graphs import (
     CLASSES,
     NEIGHBORS,
     TOPICS,
     GraphTask,
+    HelpGraph,
+    draw_labeled,
     draw_lookup,
     draw_noisy_graph,
+    load,
 )
-from attnbook.data.help_graph import HelpGraph, draw_labeled, load
 from attnbook.diagnose.neighborhoods import measure_mass, shuffle_within_targets
 from attnbook.models.devices import use_seed
 from attnbook.models.encoder_decoder import count_parameters

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from attnbook.attention.self_attention import causal_mask
-from attnbook.data.characters import encode_characters
+from attnbook.data.libreoffice import encode_characters
 from attnbook.diagnose import (
     measure_batch_effect,
     measure_leak,
@@ -29,9 +29,9 @@ from attnbook.diagnose.head_alarms import (
     watch_heads,
 )
 from attnbook.models.modern_decoder import ModernDecoder
-from attnbook.training.batching import make_batch
-from attnbook.training.character_model import load_character_model
-from attnbook.training.trained import load_trained
+from attnbook.training.language_modeling import load_character_model
+from attnbook.training.loop import make_batch
+from attnbook.training.run import load_trained
 from workshop.experiments.broken_models import (
     BUILDS,
     DECODER_FAULTS,

@@ -16,14 +16,13 @@ from attnbook.diagnose import entropy, head_similarity
 from attnbook.models import associative_recall as task
 from attnbook.models.devices import find_device, use_seed
 from attnbook.models.encoder_decoder import count_parameters
-from attnbook.training import associative_recall, tasks
 from attnbook.training.associative_recall import (
-    compute_error_rate,
     compute_error_rates,
     get_targets,
     train,
 )
-from attnbook.training.trained import load_trained
+from attnbook.training.run import load_trained
+from attnbook.training.tasks import compute_error_rate, count_errors_by_length
 from workshop.experiments.machine import get_device
 from workshop.experiments.record import recorded, sweep
 
@@ -157,7 +156,7 @@ def heads_collapse() -> dict:
             first(model)
         train(model, STEPS, seed, **training)
         target = training.get("target", get_targets)
-        error = compute_error_rate(model, target=target)
+        error = float(compute_error_rates(model, target=target).mean())
         return {"error": error, **measure_similarity(model)}
 
     return {"rows": sweep(measure, what=TRIED, seed=SEEDS), "steps": STEPS}
@@ -239,7 +238,7 @@ def heads_shared() -> dict:
         return {
             "parameters": count_parameters(model.attention),
             "cache": 2 * setting[1] * setting[2],
-            "error": compute_error_rate(model),
+            "error": float(compute_error_rates(model).mean()),
         }
 
     settings = dict.fromkeys(chain(*SETTINGS.values()))
@@ -305,8 +304,8 @@ def prune_pronunciation(seed: int, heads: int) -> dict:
     def measure(pairs) -> float:
         found = data.generate(model, pairs)
         generated = [data.targets.decode(f.ids) for f in found]
-        table = tasks.count_errors_by_length(generated, pairs)
-        return tasks.compute_error_rate(table)
+        table = count_errors_by_length(generated, pairs)
+        return compute_error_rate(table)
 
     pruned = prune_greedily(
         model.decoder.attention.attention.output,
@@ -320,12 +319,12 @@ def prune_pronunciation(seed: int, heads: int) -> dict:
 def prune_lookups(seed: int, heads: int) -> dict:
     """Return what removing heads costs a model of several lookups."""
     model = build_model(seed, heads)
-    associative_recall.train(model, STEPS, seed)
+    train(model, STEPS, seed)
     pruned = prune_greedily(
         model.attention.output,
         heads,
-        lambda: associative_recall.compute_error_rate(model, seed=CHOICE_SEED),
-        lambda: associative_recall.compute_error_rate(model),
+        lambda: float(compute_error_rates(model, seed=CHOICE_SEED).mean()),
+        lambda: float(compute_error_rates(model).mean()),
     )
     return {"seed": seed, **pruned}
 

@@ -13,13 +13,13 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from attnbook.data.cluttered_digits import (
+from attnbook.data.digits import (
     CANVAS,
     PIECES,
     ClutteredDigits,
     draw_cluttered_digits,
+    load_digits,
 )
-from attnbook.data.digits import load_digits
 from attnbook.diagnose import record_attention
 from attnbook.models.convolutional import ConvolutionalFeatures, FlatClassifier
 from attnbook.models.devices import use_seed

@@ -31,8 +31,13 @@ from attnbook.models.listen_attend_spell import (
     make_last_state_speller,
     make_listen_attend_spell,
 )
-from attnbook.training.batching import Batch, make_batch
-from attnbook.training.loop import compute_rate_factor, compute_symbol_loss, optimize
+from attnbook.training.loop import (
+    Batch,
+    compute_rate_factor,
+    compute_symbol_loss,
+    make_batch,
+    optimize,
+)
 from attnbook.training.metrics import symbol_error_rate
 from attnbook.training.search import greedy_search
 from workshop.experiments.machine import get_device

@@ -29,11 +29,9 @@ from attnbook.models.bahdanau import BahdanauDecoder
 from attnbook.models.encoder import Encoder
 from attnbook.models.encoder_decoder import EncoderDecoder, run_recurrent
 from attnbook.models.luong_decoder import LuongDecoder
-from attnbook.training.batching import make_batch
-from attnbook.training.loop import Recipe, Trainer, compute_held_out_loss
+from attnbook.training.loop import Recipe, Trainer, compute_held_out_loss, make_batch
 from attnbook.training.metrics import alignment_error_rate
-from attnbook.training.scoring import predict_links
-from attnbook.training.tasks import Task
+from attnbook.training.tasks import Task, predict_links
 from workshop.experiments.machine import get_device
 from workshop.experiments.record import recorded, sweep
 

@@ -19,8 +19,8 @@ from attnbook.data import Pair
 from attnbook.data.vocabulary import PAD, pad_sequences
 from attnbook.models.devices import find_device, use_seed
 from attnbook.training.loop import optimize
+from attnbook.training.run import load_trained
 from attnbook.training.tasks import Task
-from attnbook.training.trained import load_trained
 from workshop.experiments.machine import get_device
 from workshop.experiments.record import recorded
 

@@ -20,9 +20,9 @@ from torch import nn
 from attnbook.models.encoder_decoder import count_parameters
 from attnbook.records import RECORDS, WEIGHTS
 from attnbook.training.loop import Trainer
-from attnbook.training.scoring import make_validation_metrics, score_test_set
 from workshop.experiments.machine import describe_device, get_device, hold_cores
 from workshop.experiments.registry import RUNS, experiment
+from workshop.experiments.scoring import make_validation_metrics, score_test_set
 
 CORES = os.cpu_count() or 1
 CACHE = Path(os.environ.get("ATTNBOOK_CACHE", "~/.cache/attnbook"))

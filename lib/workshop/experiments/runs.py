@@ -5,10 +5,10 @@ from functools import partial
 
 from attnbook.training.loop import Recipe, Trainer
 from attnbook.training.run import Run, change_seed
-from attnbook.training.scoring import make_validation_metrics
 from workshop.experiments.machine import get_device
 from workshop.experiments.record import recorded, sweep
 from workshop.experiments.registry import register_runs
+from workshop.experiments.scoring import make_validation_metrics
 
 # Word -> phoneme. The decoder without attention is wider, so that both models
 # have as many parameters; the run's record says how many.

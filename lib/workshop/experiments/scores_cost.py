@@ -112,8 +112,7 @@ def measure_peak_in_process(name: str) -> dict[str, float]:
 def make_training_step(name: str) -> tuple[Callable, int]:
     """Return one step of training on a fixed batch, and the parameters."""
     from attnbook.models.encoder_decoder import count_parameters
-    from attnbook.training.batching import make_batch
-    from attnbook.training.loop import Trainer
+    from attnbook.training.loop import Trainer, make_batch
     from workshop.experiments.runs import RUNS
 
     run = replace(RUNS[STEPS[name]], ship=False)

@@ -11,12 +11,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from attnbook.attention.space_time import JointAttention
-from attnbook.data.digits import load_digits
-from attnbook.data.moving_digits import (
+from attnbook.data.digits import (
     DIRECTIONS,
     Clips,
     draw_which_digit,
     draw_which_direction,
+    load_digits,
     shrink_digits,
 )
 from attnbook.models.devices import use_seed

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from attnbook.data.cluttered_digits import (
+from attnbook.data.digits import (
     CANVAS,
     draw_cluttered_digits,
     find_box,
+    load_digits,
 )
-from attnbook.data.digits import load_digits
 
 
 def draw(count, seed=0):

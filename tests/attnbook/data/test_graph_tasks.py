@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attnbook.data import graph_tasks
-from attnbook.data.graph_tasks import draw_lookup, draw_noisy_graph
+from attnbook.data.graphs import draw_lookup, draw_noisy_graph
 
 
 @pytest.mark.parametrize(("asked", "wrong"), [(1, 0), (1, 6), (4, 2), (3, 8)])

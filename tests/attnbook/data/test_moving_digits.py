@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from attnbook.data.moving_digits import (
+from attnbook.data.digits import (
     DIRECTIONS,
     bounce,
     draw_readable_frames,

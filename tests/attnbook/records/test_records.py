@@ -6,13 +6,13 @@ import pytest
 
 from attnbook import records
 from attnbook.records import describe_provenance, list_records, load_record, read_record
-from attnbook.training.scoring import score_alignment
+from attnbook.training.run import load_trained
 from attnbook.training.tasks import (
     compute_error_rate,
     count_errors_by_length,
     load_task,
+    score_alignment,
 )
-from attnbook.training.trained import load_trained
 
 SHIPPED = [p.stem for p in sorted(records.WEIGHTS.glob("*.safetensors"))]
 

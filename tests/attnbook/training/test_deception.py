@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from attnbook.training.deception import (
+from attnbook.diagnose.explanations import (
     compute_adversary_loss,
     compute_deception_penalty,
     jensen_shannon,

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from attnbook.data.characters import encode_characters
+from attnbook.data.libreoffice import encode_characters
 from attnbook.models.transformer import Size
 from attnbook.records import WEIGHTS, read_record
 from attnbook.training import character_model

@@ -2,14 +2,15 @@ import pytest
 import torch
 
 from attnbook.data.vocabulary import END, PAD, START
-from attnbook.training.batching import draw_batches, make_batch
-from attnbook.training.checkpoints import save_checkpoint
 from attnbook.training.loop import (
     Recipe,
     Trainer,
     compute_held_out_loss,
     compute_rate_factor,
+    draw_batches,
+    make_batch,
     optimize,
+    save_checkpoint,
 )
 from small_models import make_model
 from small_training import PAIRS, make_trainer

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from attnbook.training.progress import make_progress_bar
+from attnbook.training.loop import make_progress_bar
 from small_training import make_trainer
 from terminal import Terminal
 

@@ -5,8 +5,13 @@ from types import SimpleNamespace
 import pytest
 
 from attnbook.data import Pair, Splits
-from attnbook.training.scoring import bootstrap_bleu, compute_shifted_error
-from attnbook.training.tasks import Task, compute_error_rate, count_errors_by_length
+from attnbook.training.tasks import (
+    Task,
+    bootstrap_bleu,
+    compute_error_rate,
+    compute_shifted_error,
+    count_errors_by_length,
+)
 
 PAIRS = [
     Pair(("a", "b"), ("x", "y"), (("x", "y"), ("z",))),

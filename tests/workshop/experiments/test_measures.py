@@ -8,7 +8,7 @@ from torch import nn
 from attnbook import masks
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.data import grammar
-from attnbook.data.moving_digits import draw_which_direction
+from attnbook.data.digits import draw_which_direction
 from attnbook.data.spoken_digits import RATE, join_digits
 from attnbook.diagnose.head_alarms import THRESHOLDS, measure_heads
 from attnbook.diagnose.heads import mark_induction
@@ -19,8 +19,7 @@ from attnbook.models.modern_block import RotaryAttention
 from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder
 from attnbook.models.sequence_layers import SEQUENCE_LAYERS
 from attnbook.records import read_record
-from attnbook.training.batching import make_batch
-from attnbook.training.losses import IGNORED_TARGET
+from attnbook.training.loop import IGNORED_TARGET, make_batch
 from workshop.experiments import (
     alignment,
     broken_models,

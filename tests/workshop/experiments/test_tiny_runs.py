@@ -17,8 +17,7 @@ from attnbook.data import Splits, grammar, libreoffice
 from attnbook.models.modern_block import RotaryAttention
 from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder
 from attnbook.training import run as training_run
-from attnbook.training import scoring
-from attnbook.training.tasks import TASK_NAMES, Task, load_task
+from attnbook.training.tasks import TASKS, Task, load_task
 from tiny_whisper import CONFIG, build
 from workshop.experiments import (
     efficient,
@@ -27,6 +26,7 @@ from workshop.experiments import (
     minilm,
     record,
     registry,
+    scoring,
     smollm2,
     t_maze,
     whisper,
@@ -355,7 +355,7 @@ class ShortTask(Task):
 def tasks():
     """Return the tasks by name, with all of their symbols and few pairs."""
     found = {}
-    for name, backwards in product(TASK_NAMES, (False, True)):
+    for name, backwards in product(TASKS, (False, True)):
         made = load_task(name, backwards)
         symbols = {"sources": made.sources, "targets": made.targets}
         # Few sentences have a word that is both misaligned and mispredicted.
