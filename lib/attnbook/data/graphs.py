@@ -1,4 +1,4 @@
-"""Graphs drawn so that it is known which neighbors a node should attend to.
+"""Graphs whose useful neighbors are known, and the graph of LibreOffice's help.
 
 `draw_noisy_graph`: a node's features do not tell its class. Some of its
 neighbors are right and show the class, the others show random classes. Every
@@ -8,22 +8,18 @@ node has a topic, and the right neighbors are those with the node's own topic.
 keys are neighbors of all queries. The query's class is the value of the key
 with the same attribute.
 
+`load_help_graph`: a node is a page. Its features are the words in it, its class
+is the folder that it lies in (one for each application, such as "scalc" for Calc,
+and one for help that all share), and an edge leads from a page to a page that it
+links to.
+
 Source: the lookup is DictionaryLookup of Brody, Alon and Yahav (2022), section
     4.1, https://arxiv.org/abs/2105.14491. Departures: one-hot features instead
     of embeddings, and values that can be equal. If all are different, it is
-    enough to attend to every key but the right one.
-Axes: N nodes, E edges, T nodes to classify, I width of the features
-
-The pages of LibreOffice's help as a graph: words, links and a class.
-
-A node is a page. Its features are the words in it, its class is the folder that
-it lies in (one folder for each application, such as "scalc" for Calc, and one
-for help that all share), and an edge leads from a page to a page that it links
-to.
-
-Source: Debian package libreoffice-help-en-us 7.4.7, see
-    derive/help_graph.py and files/libreoffice/README.md
-Axes: N pages, E links, I words
+    enough to attend to every key but the right one. The pages are those of the
+    Debian package libreoffice-help-en-us 7.4.7, see derive/help_graph.py and
+    files/libreoffice/README.md.
+Axes: N nodes, E edges, T nodes to classify, I width of the features or words
 """
 
 from dataclasses import dataclass
@@ -58,10 +54,6 @@ class GraphTask(NamedTuple):
     labels: Int[Tensor, " T"]
     right: Bool[Tensor, " E"]
 
-    def to(self, device: torch.device | str) -> "GraphTask":
-        """Return the graph on a device."""
-        return GraphTask(*(x.to(device) for x in self))
-
 
 def draw_noisy_graph(
     targets: int, asked: int, wrong: int, rng: torch.Generator
@@ -82,8 +74,14 @@ def draw_noisy_graph(
     Raises:
         ValueError: if there are not so many topics or neighbors.
     """
-    require_between("topics", asked, 1, TOPICS)
-    require_between("wrong neighbors", wrong, 0, NEIGHBORS)
+    for name, value, low, high in (
+        ("topics", asked, 1, TOPICS),
+        ("wrong neighbors", wrong, 0, NEIGHBORS),
+    ):
+        if not low <= value <= high:
+            raise ValueError(
+                f"the number of {name} must be between {low} and {high}, not {value}"
+            )
     by_rng: dict[str, Any] = {"generator": rng, "device": rng.device}
     shape = targets, NEIGHBORS
     labels = torch.randint(CLASSES, (targets, 1), **by_rng)
@@ -130,14 +128,6 @@ def draw_lookup(graphs: int, size: int, rng: torch.Generator) -> GraphTask:
     )
 
 
-def require_between(name: str, value: int, low: int, high: int) -> None:
-    """Raise ValueError if a number of something is too small or too large."""
-    if not low <= value <= high:
-        raise ValueError(
-            f"the number of {name} must be between {low} and {high}, not {value}"
-        )
-
-
 @dataclass(frozen=True)
 class HelpGraph:
     """The pages, their words and their links.
@@ -160,12 +150,8 @@ class HelpGraph:
 
 
 @cache
-def load() -> HelpGraph:
-    """Return the graph.
-
-    Raises:
-        ValueError: if a file is missing, or is another one.
-    """
+def load_help_graph() -> HelpGraph:
+    """Return the graph; ValueError if a file is missing, or is another one."""
     words = read_file("libreoffice/graph_words.txt").decode().splitlines()
     rows = [x.split("\t") for x in read_lines("libreoffice/graph.tsv.bz2")]
     pages = tuple(name for name, _, _ in rows)
@@ -174,38 +160,20 @@ def load() -> HelpGraph:
     features = torch.zeros(len(rows), len(words))
     for row, (_, _, found) in zip(features, rows, strict=True):
         row[[int(x) for x in found.split()]] = 1.0
-    links = [
+    pairs = [
         (page, int(x))
         for page, (_, targets, _) in enumerate(rows)
         for x in targets.split()
     ]
+    links = torch.tensor(pairs).T.contiguous()
     labels = torch.tensor([classes.index(x) for x in folders])
-    return HelpGraph(
-        pages,
-        tuple(words),
-        features,
-        torch.tensor(links).T.contiguous(),
-        classes,
-        labels,
-    )
+    return HelpGraph(pages, tuple(words), features, links, classes, labels)
 
 
 def draw_labeled(
     labels: Int[Tensor, " N"], count: int, rng: torch.Generator
 ) -> Int[Tensor, " _"]:
-    """Return `count` random nodes of each class: those to train on.
-
-    Args:
-        labels: the class of each node.
-        count: how many of each class.
-        rng: draws them.
-
-    Raises:
-        ValueError: if a class has fewer nodes.
-    """
-    smallest = int(labels.bincount().min())
-    if smallest < count:
-        raise ValueError(f"the smallest class has {smallest} nodes, fewer than {count}")
+    """Return `count` random nodes of each class: those to train on."""
     order = torch.randperm(len(labels), generator=rng, device=rng.device)
     order = order.to(labels.device)
     return torch.cat(

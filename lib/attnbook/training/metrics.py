@@ -120,8 +120,3 @@ def alignment_error_rate(
         hits += len(links & s) + len(links & p)
         total += len(links) + len(s)
     return 1 - hits / total
-
-
-def shift_links(links: Collection[Link], by: int, sources: int) -> set[Link]:
-    """Return the links shifted by `by` source positions, if still inside."""
-    return {(t, s + by) for t, s in links if 0 <= s + by < sources}

@@ -1,6 +1,6 @@
 """A training run: what is trained, on what, and how; recorded runs by name."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from safetensors.torch import load_file
 from torch import nn
@@ -40,56 +40,30 @@ MAX_POSITIONS = 50
 
 @dataclass(frozen=True)
 class Run:
-    """One training run.
+    """One training run; its fields are those of the record."""
 
-    Attributes:
-        task: the name of its data.
-        attention: whether the decoder has attention.
-        recipe: how it is trained, the seed included.
-        embedding: width of a symbol's vector, and of a Transformer.
-        encoder: width of one direction of the encoder.
-        decoder: width of the decoder's state.
-        readout: width of the maxout layer.
-        cell: "gru" or "lstm".
-        directions: of the encoder.
-        backwards: whether the source is read in reverse.
-        dropout: share of entries dropped in training.
-        score: "additive", "dot", "general", "concat" or "location".
-        after: whether the decoder attends after its step, as Luong's does.
-        feeding: whether the attentional vector is part of the next input.
-        window: "global", "monotonic" or "predictive".
-        reach: positions of a window on either side.
-        heads: of multi-head attention; 0 for attention with one score.
-        blocks: of a Transformer's encoder and of its decoder; 0 for a
-            recurrent model.
-        hidden: width of a Transformer's feed-forward networks.
-        norm: "pre" for pre-norm or "post" for post-norm.
-        every: trains on every n-th training pair.
-        ship: whether the weights are stored beside the results.
-    """
-
-    task: str
-    attention: bool
+    task: str  # the name of its data
+    attention: bool  # of the decoder
     recipe: Recipe
-    embedding: int = 48
-    encoder: int = 96
-    decoder: int = 192
-    readout: int = 64
-    cell: str = "gru"
-    directions: int = 2
-    backwards: bool = False
-    dropout: float = 0.0
-    score: str = "additive"
-    after: bool = False
-    feeding: bool = False
-    window: str = "global"
-    reach: int = 0
-    heads: int = 0
-    blocks: int = 0
-    hidden: int = 0
-    norm: str = "pre"
-    every: int = 1
-    ship: bool = False
+    embedding: int = 48  # width of a symbol's vector, and of a Transformer
+    encoder: int = 96  # width of one direction of the encoder
+    decoder: int = 192  # width of the decoder's state
+    readout: int = 64  # width of the maxout layer
+    cell: str = "gru"  # or "lstm"
+    directions: int = 2  # of the encoder
+    backwards: bool = False  # the source is read in reverse
+    dropout: float = 0.0  # share of entries dropped in training
+    score: str = "additive"  # or "dot", "general", "concat", "location"
+    after: bool = False  # the decoder attends after its step, as Luong's does
+    feeding: bool = False  # the attentional vector is part of the next input
+    window: str = "global"  # or "monotonic", "predictive"
+    reach: int = 0  # positions of a window on either side
+    heads: int = 0  # 0 for attention with one score
+    blocks: int = 0  # of a Transformer's encoder and decoder; 0 if recurrent
+    hidden: int = 0  # width of a Transformer's feed-forward networks
+    norm: str = "pre"  # or "post"
+    every: int = 1  # trains on every n-th training pair
+    ship: bool = False  # whether the weights are stored beside the results
 
     def data(self) -> Task:
         """Return the data this run learns from."""
@@ -175,11 +149,6 @@ def read_run(name: str) -> Run:
             f"{[*record]}, without 'model' or 'recipe'"
         )
     return Run(**record["model"], recipe=Recipe(**record["recipe"]))
-
-
-def change_seed(run: Run, seed: int, **changes) -> Run:
-    """Return the run with another seed, and other changes."""
-    return replace(run, recipe=replace(run.recipe, seed=seed), **changes)
 
 
 def load_trained(name: str) -> tuple[EncoderDecoder, Task, Run]:

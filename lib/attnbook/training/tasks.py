@@ -14,12 +14,7 @@ from attnbook.data import Pair, Splits, cmudict, grammar, libreoffice
 from attnbook.data.vocabulary import Vocabulary, pad_sequences
 from attnbook.models.devices import find_device
 from attnbook.training.loop import make_batch
-from attnbook.training.metrics import (
-    alignment_error_rate,
-    extract_links,
-    match_nearest,
-    shift_links,
-)
+from attnbook.training.metrics import extract_links, match_nearest
 from attnbook.training.search import SearchResult, greedy_search
 
 TASKS = {"cmudict": cmudict, "libreoffice": libreoffice, "grammar": grammar}
@@ -143,17 +138,6 @@ def compute_error_rate(
     return sum(r[of] for r in rows) / sum(r[total] for r in rows)
 
 
-def score_sequences(data: Task, model: nn.Module, pairs: Sequence[Pair]) -> dict:
-    """Return error rates of greedy decoding, overall and by length."""
-    decoded = [data.targets.decode(f.ids) for f in data.generate(model, pairs)]
-    table = count_errors_by_length(decoded, pairs)
-    return {
-        "sequence_error": compute_error_rate(table),
-        "symbol_error": compute_error_rate(table, of="edits"),
-        "by_length": table,
-    }
-
-
 def predict_links(data: Task, model: nn.Module, pairs: Sequence) -> list[set]:
     """Return the links of each aligned pair, from its attention weights.
 
@@ -165,22 +149,3 @@ def predict_links(data: Task, model: nn.Module, pairs: Sequence) -> list[set]:
         every = extract_links(weights, len(p.target), len(p.source))
         links.append({(t, s) for t, s in every if t in linked})
     return links
-
-
-def compute_shifted_error(links: Sequence[set], pairs: Sequence, by: int) -> float:
-    """Return the alignment error rate of links moved by `by` source positions."""
-    moved = [
-        shift_links(a, by, len(p.source)) for a, p in zip(links, pairs, strict=True)
-    ]
-    return alignment_error_rate(
-        moved, [p.sure for p in pairs], [p.possible for p in pairs]
-    )
-
-
-def score_alignment(data: Task, model: nn.Module, pairs: Sequence, shift: int) -> dict:
-    """Return the alignment error rate, raw and after the shift."""
-    links = predict_links(data, model, pairs)
-    return {
-        "alignment_error": compute_shifted_error(links, pairs, 0),
-        "alignment_error_shifted": compute_shifted_error(links, pairs, shift),
-    }

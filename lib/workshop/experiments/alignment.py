@@ -19,15 +19,11 @@ from attnbook.data.vocabulary import START, pad_sequences
 from attnbook.models.encoder import Memory
 from attnbook.models.encoder_decoder import EncoderDecoder
 from attnbook.training.loop import Trainer, compute_held_out_loss, make_batch
-from attnbook.training.run import change_seed, load_trained
-from attnbook.training.tasks import (
-    Task,
-    compute_shifted_error,
-    predict_links,
-    score_sequences,
-)
+from attnbook.training.run import load_trained
+from attnbook.training.tasks import Task, predict_links
 from workshop.experiments.record import recorded
-from workshop.experiments.runs import SHORT_TALK
+from workshop.experiments.runs import SHORT_TALK, change_seed
+from workshop.experiments.scoring import compute_shifted_error, score_sequences
 
 SEEDS = (0, 1, 2)
 RESAMPLED = 400  # of the bootstrap over sentences

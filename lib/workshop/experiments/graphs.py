@@ -21,7 +21,7 @@ from attnbook.data.graphs import (
     draw_labeled,
     draw_lookup,
     draw_noisy_graph,
-    load,
+    load_help_graph,
 )
 from attnbook.diagnose.neighborhoods import measure_mass, shuffle_within_targets
 from attnbook.models.devices import use_seed
@@ -371,7 +371,7 @@ def help_graph() -> dict:
         al. (2018), section 3, https://arxiv.org/abs/1710.10903. Departures: another
         graph, the last step instead of early stopping.
     """
-    graph = load()
+    graph = load_help_graph()
     rows = sweep(partial(measure_seed, graph), method=METHODS, seed=HELP_SEEDS)
     parameters = {
         name: count_parameters(

@@ -4,11 +4,17 @@ from dataclasses import replace
 from functools import partial
 
 from attnbook.training.loop import Recipe, Trainer
-from attnbook.training.run import Run, change_seed
+from attnbook.training.run import Run
 from workshop.experiments.machine import get_device
 from workshop.experiments.record import recorded, sweep
 from workshop.experiments.registry import register_runs
 from workshop.experiments.scoring import make_validation_metrics
+
+
+def change_seed(run: Run, seed: int, **changes) -> Run:
+    """Return the run with another seed, and other changes."""
+    return replace(run, recipe=replace(run.recipe, seed=seed), **changes)
+
 
 # Word -> phoneme. The decoder without attention is wider, so that both models
 # have as many parameters; the run's record says how many.

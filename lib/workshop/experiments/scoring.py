@@ -12,16 +12,13 @@ from torch import nn
 
 from attnbook.data import Pair, grammar, libreoffice
 from attnbook.models.devices import find_device
-from attnbook.training.metrics import bleu
+from attnbook.training.metrics import alignment_error_rate, bleu
 from attnbook.training.search import SearchResult, beam_search
 from attnbook.training.tasks import (
     Task,
     compute_error_rate,
-    compute_shifted_error,
     count_errors_by_length,
     predict_links,
-    score_alignment,
-    score_sequences,
 )
 
 # English words of a test sentence: the shortest and the longest of each bucket.
@@ -62,6 +59,37 @@ def score_test_set(name: str, data: Task, model: nn.Module, attention: bool) -> 
             results |= score_alignment(data, model, data.splits.test, shift)
             results["long"] |= score_alignment(data, model, long, shift)
     return results
+
+
+def score_sequences(data: Task, model: nn.Module, pairs: Sequence[Pair]) -> dict:
+    """Return error rates of greedy decoding, overall and by length."""
+    decoded = [data.targets.decode(f.ids) for f in data.generate(model, pairs)]
+    table = count_errors_by_length(decoded, pairs)
+    return {
+        "sequence_error": compute_error_rate(table),
+        "symbol_error": compute_error_rate(table, of="edits"),
+        "by_length": table,
+    }
+
+
+def compute_shifted_error(links: Sequence[set], pairs: Sequence, by: int) -> float:
+    """Return the alignment error rate of links moved by `by` source positions."""
+    moved = [
+        {(t, s + by) for t, s in found if 0 <= s + by < len(p.source)}
+        for found, p in zip(links, pairs, strict=True)
+    ]
+    return alignment_error_rate(
+        moved, [p.sure for p in pairs], [p.possible for p in pairs]
+    )
+
+
+def score_alignment(data: Task, model: nn.Module, pairs: Sequence, shift: int) -> dict:
+    """Return the alignment error rate, raw and after the shift."""
+    links = predict_links(data, model, pairs)
+    return {
+        "alignment_error": compute_shifted_error(links, pairs, 0),
+        "alignment_error_shifted": compute_shifted_error(links, pairs, shift),
+    }
 
 
 def find_best_shift(data: Task, model: nn.Module, pairs: Sequence) -> int:
