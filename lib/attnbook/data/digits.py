@@ -70,17 +70,12 @@ LEAST = 200  # a piece must have a pixel that is at least so light
 
 
 class ClutteredDigits(NamedTuple):
-    """Canvases, and where the digit is on each of them.
+    """Canvases, and where the digit is on each of them."""
 
-    Attributes:
-        images: (B, 1, 56, 56) pixels between 0 and 1.
-        labels: (B,) the digit, from 0 to 9.
-        boxes: (B, 4) the smallest box around the digit's pixels: its first row
-            and column, and the row and column after its last.
-    """
-
-    images: Float[Tensor, "B 1 56 56"]
-    labels: Int64[Tensor, "B"]
+    images: Float[Tensor, "B 1 56 56"]  # from 0 to 1
+    labels: Int64[Tensor, "B"]  # the digit
+    # The smallest box around the digit's pixels: its first row and column, and
+    # the row and column after its last.
     boxes: Int64[Tensor, "B 4"]
 
 
@@ -146,21 +141,13 @@ DIRECTIONS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 
 
 class Clips(NamedTuple):
-    """Clips with what is known about them.
+    """Clips with what is known about them."""
 
-    Attributes:
-        frames: (B, T, H, W) pixels from 0 (black) to 1.
-        label: (B,) the class: which digit, or which direction.
-        position: (B, T, 2) row and column of the digit's first pixel.
-        inside: (B, T, H, W) whether a pixel belongs to the digit's square.
-        readable: (B, T) whether a frame shows the digit as it is.
-    """
-
-    frames: Float[Tensor, "B T H W"]
-    label: Int[Tensor, " B"]
-    position: Int[Tensor, "B T 2"]
-    inside: Bool[Tensor, "B T H W"]
-    readable: Bool[Tensor, "B T"]
+    frames: Float[Tensor, "B T H W"]  # from 0 (black) to 1
+    label: Int[Tensor, " B"]  # the class: which digit, or which direction
+    position: Int[Tensor, "B T 2"]  # row and column of the digit's first pixel
+    inside: Bool[Tensor, "B T H W"]  # whether a pixel is in the digit's square
+    readable: Bool[Tensor, "B T"]  # whether a frame shows the digit as it is
 
 
 def shrink_digits(

@@ -37,17 +37,11 @@ COLORS = {
 
 @dataclass(frozen=True)
 class Emoji:
-    """What an emoji shows.
-
-    Attributes:
-        character: the emoji itself.
-        name: one or two English words, such as "red apple".
-        kind: "animal", "food", "nature", "thing" or "vehicle".
-    """
+    """What an emoji shows."""
 
     character: str
-    name: str
-    kind: str
+    name: str  # one or two English words, such as "red apple"
+    kind: str  # "animal", "food", "nature", "thing" or "vehicle"
 
 
 @cache
@@ -89,19 +83,12 @@ def index_words() -> tuple[dict[str, int], Int[Tensor, "N 2"]]:
 
 
 class Grids(NamedTuple):
-    """Images of four framed emoji, and a question about each image.
+    """Images of four framed emoji, and a question about each image."""
 
-    Attributes:
-        images: from 0 to 1; two rows of two cells, each 24 by 24 pixels.
-        emoji: which emoji each question names, in the order of `list_emoji`.
-        cell: where it is: row by row, from 0 to 3.
-        color: of its frame, in the order of `COLORS`: the answer.
-    """
-
-    images: Float[Tensor, "B 3 48 48"]
-    emoji: Int[Tensor, "B"]
-    cell: Int[Tensor, "B"]
-    color: Int[Tensor, "B"]
+    images: Float[Tensor, "B 3 48 48"]  # 0 to 1; two rows of two cells of 24 by 24
+    emoji: Int[Tensor, "B"]  # which one the question names, as in `list_emoji`
+    cell: Int[Tensor, "B"]  # where it is: row by row, from 0 to 3
+    color: Int[Tensor, "B"]  # of its frame, as in `COLORS`: the answer
 
 
 def draw_grids(

@@ -38,21 +38,12 @@ NOISE = 0.3  # standard deviation of what is added to every feature
 
 
 class GraphTask(NamedTuple):
-    """A graph, nodes to classify, and the neighbors that tell their class.
-
-    The nodes to classify are the first T.
-
-    Attributes:
-        features: (N, I).
-        edges: (2, E), from sources to the nodes to classify.
-        labels: (T,) the class of each node to classify.
-        right: (E,) whether the source of an edge tells the target's class.
-    """
+    """A graph; the T nodes to classify come first."""
 
     features: Float[Tensor, "N I"]
-    edges: Int[Tensor, "2 E"]
-    labels: Int[Tensor, " T"]
-    right: Bool[Tensor, " E"]
+    edges: Int[Tensor, "2 E"]  # from sources to the nodes to classify
+    labels: Int[Tensor, " T"]  # the class of each node to classify
+    right: Bool[Tensor, " E"]  # whether an edge's source tells the target's class
 
 
 def draw_noisy_graph(
@@ -65,23 +56,12 @@ def draw_noisy_graph(
 
     Args:
         targets: T.
-        asked: how many topics the nodes to classify have. If it is 1, the
-            right sources are those with the first topic; otherwise the topics
-            of source and target must be compared.
+        asked: how many topics the nodes to classify have, from 1 to `TOPICS`.
+            If it is 1, the right sources are those with the first topic;
+            otherwise the topics of source and target must be compared.
         wrong: how many of the 8 neighbors are wrong.
         rng: draws it; the graph is on its device.
-
-    Raises:
-        ValueError: if there are not so many topics or neighbors.
     """
-    for name, value, low, high in (
-        ("topics", asked, 1, TOPICS),
-        ("wrong neighbors", wrong, 0, NEIGHBORS),
-    ):
-        if not low <= value <= high:
-            raise ValueError(
-                f"the number of {name} must be between {low} and {high}, not {value}"
-            )
     by_rng: dict[str, Any] = {"generator": rng, "device": rng.device}
     shape = targets, NEIGHBORS
     labels = torch.randint(CLASSES, (targets, 1), **by_rng)
@@ -130,23 +110,14 @@ def draw_lookup(graphs: int, size: int, rng: torch.Generator) -> GraphTask:
 
 @dataclass(frozen=True)
 class HelpGraph:
-    """The pages, their words and their links.
+    """The pages, their words and their links."""
 
-    Attributes:
-        pages: the name of each page, such as "scalc/guide/fraction_enter.html".
-        words: the words that are counted.
-        features: (N, I), 1 where a page contains a word, and 0.
-        links: (2, E), the page that contains a link, and its target.
-        classes: the names of the folders.
-        labels: (N,) the number of each page's class.
-    """
-
-    pages: tuple[str, ...]
-    words: tuple[str, ...]
-    features: Float[Tensor, "N I"]
-    links: Int[Tensor, "2 E"]
-    classes: tuple[str, ...]
-    labels: Int[Tensor, " N"]
+    pages: tuple[str, ...]  # names such as "scalc/guide/fraction_enter.html"
+    words: tuple[str, ...]  # those that are counted
+    features: Float[Tensor, "N I"]  # 1 where a page contains a word, and 0
+    links: Int[Tensor, "2 E"]  # the page that contains a link, and its target
+    classes: tuple[str, ...]  # the names of the folders
+    labels: Int[Tensor, " N"]  # the number of each page's class
 
 
 @cache

@@ -37,17 +37,11 @@ NOISES = (0.001, 0.01)  # standard deviations of the noise under them
 
 @dataclass(frozen=True)
 class SpokenDigits:
-    """A sequence of digits as sound.
+    """A sequence of digits as sound."""
 
-    Attributes:
-        sound: samples between -1 and 1, `RATE` per second.
-        digits: what is said, from 1 to 9.
-        intervals: (begin, end) of each digit, in seconds.
-    """
-
-    sound: Float[Tensor, "N"]
-    digits: tuple[int, ...]
-    intervals: tuple[tuple[float, float], ...]
+    sound: Float[Tensor, "N"]  # between -1 and 1, `RATE` samples per second
+    digits: tuple[int, ...]  # what is said, from 1 to 9
+    intervals: tuple[tuple[float, float], ...]  # begin and end of each, seconds
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -28,23 +28,14 @@ UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # characters that the training texts lack
 
 @dataclass(frozen=True)
 class LanguageModelRecipe:
-    """The settings with which a small language model is trained.
+    """The settings with which a small language model is trained."""
 
-    Attributes:
-        steps: batches.
-        rate: the highest learning rate; it falls along a cosine.
-        warmup: share of the steps in which the rate rises.
-        size: windows in a batch.
-        window: characters read in each.
-        clip: largest norm of the gradient; none unless given.
-    """
-
-    steps: int
-    rate: float
-    warmup: float = 0.0
-    size: int = 32
-    window: int = 64
-    clip: float | None = None
+    steps: int  # batches
+    rate: float  # the highest learning rate; it falls along a cosine
+    warmup: float = 0.0  # share of the steps in which the rate rises
+    size: int = 32  # windows in a batch
+    window: int = 64  # characters read in each
+    clip: float | None = None  # largest norm of the gradient
 
 
 # The model whose weights are shipped: of a recorded run.

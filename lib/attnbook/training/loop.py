@@ -148,25 +148,15 @@ def optimize(
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train; the learning rate warms up, then falls along a cosine.
+    """How to train; the learning rate warms up, then falls along a cosine."""
 
-    Attributes:
-        epochs: passes over the training pairs.
-        size: pairs in a batch.
-        rate: the highest learning rate.
-        warmup: share of the steps in which the rate rises.
-        clip: largest norm of the gradient.
-        seed: of the order of batches and of dropout.
-        patience: epochs without a better held-out loss before stopping.
-    """
-
-    epochs: int
-    size: int = 128
-    rate: float = 2e-3
-    warmup: float = 0.05
-    clip: float = 1.0
-    seed: int = 0
-    patience: int = 3
+    epochs: int  # passes over the training pairs
+    size: int = 128  # pairs in a batch
+    rate: float = 2e-3  # the highest learning rate
+    warmup: float = 0.05  # share of the steps in which the rate rises
+    clip: float = 1.0  # largest norm of the gradient
+    seed: int = 0  # of the order of batches and of dropout
+    patience: int = 3  # epochs without a better held-out loss before stopping
 
 
 class Trainer:

@@ -23,21 +23,13 @@ SPARE = 16  # steps that an episode may take beyond L + 1
 
 
 class Episodes(NamedTuple):
-    """What happened in a batch of episodes.
+    """What happened in a batch of episodes."""
 
-    Attributes:
-        observations: (B, T) what the agent saw.
-        actions: (B, T) what it did.
-        rewards: (B, T) what it got for it.
-        running: (B, T) True until the turn at the junction, included.
-        success: (B,) whether that turn was right.
-    """
-
-    observations: Int[Tensor, "B T"]
+    observations: Int[Tensor, "B T"]  # what the agent saw
     actions: Int[Tensor, "B T"]
     rewards: Float[Tensor, "B T"]
-    running: Bool[Tensor, "B T"]
-    success: Bool[Tensor, " B"]
+    running: Bool[Tensor, "B T"]  # until the turn at the junction, included
+    success: Bool[Tensor, " B"]  # whether that turn was right
 
 
 @torch.no_grad()

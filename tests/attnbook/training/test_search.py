@@ -27,9 +27,7 @@ def probability(model, source, ids, ended=True):
     )
 
 
-def test_greedy_search_takes_the_likeliest_symbols_and_returns_their_score(
-    model,
-):
+def test_greedy_search_returns_the_score_of_its_symbols(model):
     for row, found in enumerate(greedy_search(model, make_sources(), LENGTHS, limit=6)):
         source = make_sources()[row, : LENGTHS[row]]
         ended = len(found.ids) < 6
@@ -71,7 +69,7 @@ def test_length_power_normalizes_scores_by_length(model):
 
 @pytest.mark.refusal
 def test_beam_width_below_one_is_refused(model):
-    with pytest.raises(ValueError, match="width is 0"):
+    with pytest.raises(ValueError, match="width is 0 and limit is 64"):
         beam_search(model, make_sources()[0], width=0)
     with pytest.raises(ValueError, match="limit is 0"):
         greedy_search(model, make_sources(), LENGTHS, limit=0)
