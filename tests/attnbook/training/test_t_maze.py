@@ -1,10 +1,10 @@
-"""Training in the T-maze: episodes, returns, the policy gradient."""
+"""The T-maze: what agents see, their rewards, returns, the policy gradient."""
 
 import pytest
 import torch
 from torch import nn
 
-from attnbook.data.t_maze import FORWARD, JUNCTION, TMaze
+from attnbook.data.t_maze import BUMP, FORWARD, JUNCTION, LEFT, NEAR, RIGHT, TMaze
 from attnbook.models.memory_agent import AttentionAgent, RecurrentAgent
 from attnbook.training.t_maze import (
     DISCOUNT,
@@ -29,8 +29,36 @@ class Remembering(nn.Module):
         return logits, torch.zeros(seen.shape), memory
 
 
-def make_maze(length=5):
-    return TMaze(64, length, torch.Generator().manual_seed(0))
+def make_maze(length=5, count=64):
+    return TMaze(count, length, torch.Generator().manual_seed(0))
+
+
+def test_one_of_the_first_cells_shows_the_turn_and_the_last_is_the_junction():
+    maze = make_maze()
+    is_sign = maze.cells < JUNCTION
+    assert (is_sign.sum(-1) == 1).all() and (maze.cells[:, -1] == JUNCTION).all()
+    assert torch.equal(is_sign.long().argmax(-1), maze.sign)
+    assert maze.sign.unique().tolist() == [*range(NEAR)]
+    assert torch.equal(maze.cells[is_sign], maze.target)
+    assert maze.target.unique().tolist() == [LEFT, RIGHT]
+    others = maze.cells[:, :-1][~is_sign[:, :-1]]
+    assert (others > JUNCTION).all() and len(others.unique()) > 1
+
+
+def test_an_agent_moves_ahead_to_the_junction_where_its_turn_ends_the_episode():
+    maze, ahead = make_maze(), torch.full((64,), FORWARD)
+    for turn in (LEFT, RIGHT):  # into a wall
+        assert (maze.step(torch.full((64,), turn)) == BUMP).all()
+    for cell in range(5):
+        assert torch.equal(maze.observe(), maze.cells[:, cell])
+        assert not maze.step(ahead).any()
+    assert (maze.observe() == JUNCTION).all() and not maze.done.any()
+    assert (maze.step(ahead) == BUMP).all()  # no way ahead at the junction
+    turn = torch.arange(64) % 2
+    right = turn == maze.target
+    assert torch.equal(maze.step(turn), torch.where(right, 1.0, -1.0))
+    assert maze.done.all()
+    assert not maze.step(turn).any()  # nothing happens after the end
 
 
 @pytest.mark.parametrize("rng", [None, torch.Generator().manual_seed(0)])
@@ -85,3 +113,11 @@ def test_attention_learns_a_short_maze_and_a_seed_gives_one_result():
     assert len(successes) == 50 and not agent.training
     assert play(agent, make_maze(3)).success.float().mean() > 0.95
     assert learn(3)[1] == successes[:3]
+
+
+@pytest.mark.refusal
+def test_a_short_corridor_and_too_few_actions_are_refused():
+    with pytest.raises(ValueError, match=r"of 2 cells.* first 3"):
+        make_maze(length=2)
+    with pytest.raises(ValueError, match="3 actions for 4 episodes"):
+        make_maze(count=4).step(torch.zeros(3, dtype=torch.long))
