@@ -1,16 +1,12 @@
 """The texts: splits without overlap, alignments, pieces, the table of models."""
 
 import doctest
-from collections import defaultdict
 
-import numpy as np
 import pytest
 
 from attnbook.data import cmudict, grammar, libreoffice
 from attnbook.data.attention_census import load_census
 from attnbook.data.grammar import EXAMPLES, load_example
-from workshop.derive.cmudict import collect_pronunciations
-from workshop.derive.libreoffice import SIMILAR, find_fault, find_words
 
 pytestmark = pytest.mark.precision
 
@@ -23,38 +19,11 @@ def test_no_word_of_cmudict_is_in_two_splits():
     assert not (train & valid or train & test or valid & test)
 
 
-def test_cmudict_has_letters_and_phonemes_without_stress():
-    splits = cmudict.load()
-    pairs = splits.train + splits.valid + splits.test
-    letters = {symbol for pair in pairs for symbol in pair.source}
-    phonemes = {s for pair in pairs for one in pair.references for s in one}
-    assert letters == set("abcdefghijklmnopqrstuvwxyz'")
-    assert len(phonemes) == 39
-    assert not any(c.isdigit() for phoneme in phonemes for c in phoneme)
-
-
 def test_every_pronunciation_of_a_word_is_a_reference():
     found = [p for p in cmudict.load().train if p.source == tuple("either")]
     sounds = {p.target for p in found}
     assert sounds == {("IY", "DH", "ER"), ("AY", "DH", "ER")}
     assert all({*p.references} == sounds for p in found)
-
-
-def test_pronunciations_drop_stress_comments_and_other_words():
-    dictionary = """\
-read R EH1 D
-read(2) R IY1 D
-read(3) R IY0 D # the same without stress
-aalborg AO1 L B AO0 R G # place, danish
-able-bodied EY1 B AH0 L
-a.m. EY1 EH1 M
-'til T IH1 L
-"""
-    assert collect_pronunciations(dictionary) == {
-        "read": ["R EH D", "R IY D"],
-        "aalborg": ["AO L B AO R G"],
-        "'til": ["T IH L"],
-    }
 
 
 def test_an_alignment_is_printed_as_the_docstring_shows_it():
@@ -75,43 +44,6 @@ def test_no_sentence_of_the_grammars_test_sets_was_trained_on():
     sources = [pair.source for part in parts for pair in part]
     assert len(set(sources)) == len(sources)
     assert {load_example(name).source for name in EXAMPLES}.isdisjoint(sources)
-
-
-def test_every_held_out_word_of_the_grammar_occurs_in_training():
-    load = grammar.load()
-    for side in ("source", "target"):
-        learnt = {word for pair in load.train for word in getattr(pair, side)}
-        for part in (load.valid, load.test, grammar.load_long()):
-            assert {word for pair in part for word in getattr(pair, side)} <= learnt
-
-
-def test_every_help_sentence_is_clean_and_unique():
-    texts = libreoffice.load_text()
-    assert [len(x) for x in vars(texts).values()] == [16_006, 500, 1_000]
-    pairs = [
-        (pair.source[0], pair.target[0])
-        for pair in texts.train + texts.valid + texts.test
-    ]
-    assert {find_fault(*pair) for pair in pairs} == {"kept"}
-    for side in zip(*pairs, strict=True):
-        assert len(set(side)) == len(pairs)
-
-
-@pytest.mark.parametrize("side", ["source", "target"])
-def test_no_held_out_sentence_has_a_near_twin(side):
-    texts = libreoffice.load_text()
-    held_out = texts.valid + texts.test
-    sets = [find_words(getattr(p, side)[0]) for p in held_out + texts.train]
-    sizes, holders = np.array([len(one) for one in sets]), defaultdict(list)
-    for index, one in enumerate(sets):
-        for word in one:
-            holders[word].append(index)
-    for index, one in enumerate(sets[: len(held_out)]):
-        found = np.concatenate([holders[word] for word in one])
-        shared = np.bincount(found, minlength=len(sets))
-        similarity = shared / (sizes + len(one) - shared)
-        similarity[index] = 0
-        assert similarity.max() < SIMILAR
 
 
 def test_pieces_join_to_the_sentence_they_came_from():
