@@ -83,7 +83,7 @@ def main() -> None:
         path = Path("chapters", f"{front.slug}.md")
         text, notebook = path.read_text("utf8"), path.with_suffix(".ipynb")
         size = notebook.stat().st_size // 1000 if notebook.exists() else 0
-        times = (front.core or front.minutes, front.minutes, front.exercises)
+        times = (front.core, front.minutes, front.exercises)
         numbers = (count_words(text), len(CELL.findall(text)), size, *times)
         table.append((front.slug, *(f"{number:,}" for number in numbers)))
     print_table(table)

@@ -36,7 +36,6 @@ from attnbook.models import (
     listen_attend_spell,
     lookup_model,
     luong_decoder,
-    memory_agent,
     modern_block,
     relation_model,
     sequence_layers,
@@ -45,7 +44,6 @@ from attnbook.models import (
     stabilized_attention,
     transformer,
     transformer_blocks,
-    video_transformer,
     vision_transformer,
     whisper,
 )
@@ -85,8 +83,6 @@ CALLS = {
     "linear": (linear.attend_linear, Q, K_T, U_T),
     "linear, chunks": (linear.attend_linear_chunked, Q, K_T, U_T),
     "linear, step by step": (linear.attend_linear_recurrent, Q, K_T, U_T),
-    "random features": (linear.random_features, Q, draw(3, D)),
-    "Linformer": (linear.attend_linformer, Q, K, U, draw(2, S), draw(2, S)),
     "top keys": (sparse.select_top_keys, Q @ K.mT, MASK, 2),
     "over space": (space_time.attend_over_space, *VIDEO),
     "over time": (space_time.attend_over_time, *VIDEO),
@@ -133,13 +129,6 @@ MODULES = {
     "modern": (lambda: modern_block.ModernLanguageModel(V, C, H, 1, 9, 2), IDS),
     "lookup": (lambda: lookup_model.LookupModel(V, V, V, D, 6), IDS, IDS, IDS),
     "relation": (lambda: relation_model.RelationModel(V, V, C), IDS, IDS),
-    "agent": (lambda: memory_agent.AttentionAgent(V, 3, C), IDS),
-    "video": (
-        lambda: video_transformer.VideoTransformer(
-            T, 8, 4, 4, video_transformer.FACTORIZED, C, H
-        ),
-        draw(B, T, 8, 8),
-    ),
     "pooling": (lambda: spatial_attention.SpatialAttentionPooling(C), M),
     "Whisper": (
         lambda: whisper.Whisper(whisper.WhisperConfig(6, C, H, 10, 2, S, S, V)),

@@ -5,7 +5,7 @@ import pkgutil
 
 from attnbook import widgets
 from attnbook.data.recorded_maps import load_maps
-from attnbook.profiling.presets import MODELS
+from attnbook.profiling.roofline import MODELS
 from attnbook.widgets.alignment_player import AlignmentPlayer
 from attnbook.widgets.attention_map import AttentionMap
 from attnbook.widgets.base import BookWidget

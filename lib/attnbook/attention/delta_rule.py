@@ -28,8 +28,8 @@ both factors, measured from the cut, are at most 1.
 
 Source: Schlag et al. (2021), section 4.2, https://arxiv.org/abs/2102.11174;
     chunks: Yang et al. (2024), sections 3.2 and 3.3 and appendix A,
-    https://arxiv.org/abs/2406.06484; β up to 2: Grazzi et al. (2025), section
-    4, https://arxiv.org/abs/2411.12537. Departure: the query is not scaled.
+    https://arxiv.org/abs/2406.06484; β up to 2: Grazzi et al. (2025),
+    https://arxiv.org/abs/2411.12537. Departure: the query is not scaled.
     The rate of a head: Yang et al. (2025), section 3,
     https://arxiv.org/abs/2412.06464, and its sums: Dao and Gu (2024), listing 1
     (segsum), https://arxiv.org/abs/2405.21060; of a channel: Kimi Team (2025),

@@ -5,26 +5,15 @@ keys can be taken first: the **state** Σ φ(key) valueᵀ and the **normalizer*
 Σ φ(key) hold all that a query needs of the keys so far. `attend_linear`
 computes the weights (quadratic in the length); the recurrent and the chunked
 form keep the state instead (linear in the length) and give the same result.
-Features must not be negative (or their products, for the Taylor features).
-
-Linformer projects the S keys and the S values to P, which the queries attend
-to: time and memory grow with T · P. Its matrices have one column for each
-position, so no input can be longer than the one that they were made for; each of
-the P contains keys from all positions, so no mask can hide the later ones.
+Features must not be negative.
 
 Source: Katharopoulos et al. (2020), sections 3.2 and 3.3, equations 4 to 12 and
     16 to 20, https://arxiv.org/abs/2006.16236; chunks: Hua et al. (2022),
     section 3.3, https://arxiv.org/abs/2202.10447 (departures: a query that can
     attend to no key gets zeros; sums of half-precision inputs are taken in
-    single precision). Features: Taylor series: Arora et al. (2024), section
-    4.1, https://arxiv.org/abs/2402.18668; positive random features:
-    Choromanski et al. (2021), section 2.3, https://arxiv.org/abs/2009.14794
-    (departure: drawn independently, not orthogonally). Linformer: Wang et al.
-    (2020), section 4, equation 7, https://arxiv.org/abs/2006.04768; all heads
-    share the two matrices (departure: shorter inputs use the first columns).
-Axes: B batch, H heads, T queries, S keys, P projected keys, L the length that
-    Linformer's matrices are made for, D width of query and key, E of values, F
-    features, C model width, M memory width
+    single precision).
+Axes: B batch, H heads, T queries, S keys, D width of query and key, E of
+    values, F features
 """
 
 from collections.abc import Callable
@@ -32,12 +21,10 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from attnbook.attention.multi_head import MultiHeadAttention
 from attnbook.attention.scaled_dot_product import (
-    attend,
     require_equal_widths,
     require_values,
 )
@@ -57,38 +44,6 @@ def elu_plus_one(x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
     """
     positive = x > 0
     return torch.where(positive, x + 1, x.masked_fill(positive, 0.0).exp())
-
-
-def taylor_features(x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B F"]:
-    """Return features with φ(q) · φ(k) = 1 + s + s²/2, where s = q · k / √D.
-
-    These are the first terms of exp(s), from 1 + D + D² features.
-    """
-    x = x * x.shape[-1] ** -0.25
-    squares = (x[..., :, None] * x[..., None, :]).flatten(-2) * 0.5**0.5
-    return torch.cat([torch.ones_like(x[..., :1]), x, squares], dim=-1)
-
-
-def draw_random_features(
-    width: int, count: int, seed: int, dtype: torch.dtype | None = None
-) -> Float[Tensor, "F D"]:
-    """Return the directions of `count` random features, from a private seed."""
-    rng = torch.Generator().manual_seed(seed)
-    return torch.randn(count, width, generator=rng, dtype=dtype)
-
-
-def random_features(
-    x: Float[Tensor, "*B D"], directions: Float[Tensor, "F D"]
-) -> Float[Tensor, "*B F"]:
-    """Return features whose products are exp(q · k / √D) on average.
-
-    Each is exp(w · x - |x|²/2) / √F for one direction w and x divided by ⁴√D.
-    `functools.partial(random_features, directions=...)` is a feature map.
-    """
-    x = x * x.shape[-1] ** -0.25
-    half_square = x.square().sum(dim=-1, keepdim=True) / 2
-    count = directions.shape[0]
-    return (x @ directions.transpose(-2, -1) - half_square).exp() * count**-0.5
 
 
 class LinearResult(NamedTuple):
@@ -366,113 +321,3 @@ def check_state_shape(name: str, state: Tensor, sizes: tuple[int, ...]) -> None:
             f"the {name} has the shape {tuple(state.shape)}, but for these "
             f"inputs it should have {tuple(sizes)}"
         )
-
-
-def attend_linformer(
-    query: Float[Tensor, "B H T D"],
-    key: Float[Tensor, "B H S D"],
-    value: Float[Tensor, "B H S E"],
-    key_matrix: Float[Tensor, "P L"],
-    value_matrix: Float[Tensor, "P L"],
-    mask: Bool[Tensor, "..."] | None = None,
-) -> Float[Tensor, "B H T E"]:
-    """Return attention to P mixtures of the keys and values.
-
-    Args:
-        key: the keys, at most L.
-        key_matrix: mixes the keys.
-        value_matrix: mixes the values.
-        mask: True at keys that are not padding, (B, 1, 1, S).
-
-    Raises:
-        ValueError: if there are more keys than L, or the mask differs between
-            queries.
-    """
-    require_values(key, value)
-    key, value = mix_positions(key, value, key_matrix, value_matrix, mask)
-    return attend(query, key, value)
-
-
-def mix_positions(
-    key: Float[Tensor, "B H S D"],
-    value: Float[Tensor, "B H S E"],
-    key_matrix: Float[Tensor, "P L"],
-    value_matrix: Float[Tensor, "P L"],
-    mask: Bool[Tensor, "..."] | None = None,
-) -> tuple[Float[Tensor, "B H P D"], Float[Tensor, "B H P E"]]:
-    """Return the P keys and values; arguments are those of `attend_linformer`.
-
-    Padding is replaced by zeros before it is mixed.
-    """
-    S, length = key.shape[-2], key_matrix.shape[-1]
-    if length < S:
-        raise ValueError(
-            f"this Linformer was made for at most {length} keys and cannot "
-            f"take {S}: its matrices have one column for each position"
-        )
-    if mask is not None:
-        if mask.ndim > 1 and mask.shape[-2] != 1:
-            raise ValueError(
-                f"the {mask.shape[-2]} rows of the mask differ between "
-                f"queries, as in a causal mask, but the {S} keys are mixed "
-                f"into {key_matrix.shape[-2]} before a query attends to them"
-            )
-        hidden = ~(mask.transpose(-2, -1) if mask.ndim > 1 else mask[:, None])
-        key, value = (x.masked_fill(hidden, 0.0) for x in (key, value))
-    return key_matrix[:, :S] @ key, value_matrix[:, :S] @ value
-
-
-class LinformerAttention(MultiHeadAttention):
-    """Multi-head attention to P mixtures of at most `length` positions.
-
-    Args:
-        width: C, of the queries' input and of the output.
-        heads: H; each is C / H wide.
-        length: L, the number of positions that an input can have.
-        projected: P, the number of keys that queries attend to.
-        memory: M, the width of the keys' and values' input; C unless given.
-        dropout: dropout probability of the attention weights in training.
-        bias: whether the four projections of the width have one.
-
-    Raises:
-        ValueError: if P is not between 1 and L, or C does not divide into the
-            heads.
-    """
-
-    def __init__(
-        self,
-        width: int,
-        heads: int,
-        length: int,
-        projected: int,
-        memory: int | None = None,
-        dropout: float = 0.0,
-        bias: bool = True,
-    ):
-        super().__init__(width, heads, memory, dropout, bias)
-        if not 1 <= projected <= length:
-            raise ValueError(
-                f"{length} positions can be projected to between 1 and "
-                f"{length} keys, not to {projected}"
-            )
-        self.key_matrix = nn.Parameter(torch.empty(projected, length))
-        self.value_matrix = nn.Parameter(torch.empty(projected, length))
-        for matrix in (self.key_matrix, self.value_matrix):
-            nn.init.normal_(matrix, std=length**-0.5)
-
-    def attend(
-        self,
-        query: Float[Tensor, "B H T D"],
-        key: Float[Tensor, "B H S D"],
-        value: Float[Tensor, "B H S E"],
-        mask: Bool[Tensor, "..."] | None = None,
-        bias: Float[Tensor, "..."] | None = None,
-    ) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B H T P"]]:
-        """Return output and weights; a bias of positions is refused."""
-        if bias is not None:
-            raise ValueError(
-                f"a bias of shape {tuple(bias.shape)} belongs to single keys, "
-                f"but here {len(self.key_matrix)} mixtures of keys have scores"
-            )
-        mixed = mix_positions(key, value, self.key_matrix, self.value_matrix, mask)
-        return super().attend(query, *mixed)

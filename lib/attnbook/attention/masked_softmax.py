@@ -62,7 +62,8 @@ def softmax_over_keys(
     """
     if bias is not None:
         scores, kept = scores + bias, bias != -torch.inf
-        # A mask that is no boolean is left for `masked_softmax` to refuse.
-        boolean = mask is not None and mask.dtype == torch.bool
-        mask = kept & mask if boolean else kept if mask is None else mask
+        if mask is None:
+            mask = kept
+        elif mask.dtype == torch.bool:  # `masked_softmax` refuses any other
+            mask = kept & mask
     return scores.softmax(-1) if mask is None else masked_softmax(scores, mask)

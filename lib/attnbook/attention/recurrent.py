@@ -243,6 +243,20 @@ class DotScore(nn.Module):
         return dot_scores(query, keys)
 
 
+class ScaledDotScore(DotScore):
+    """q · k / √D, chapter 4's score: the product divided by √ of the width."""
+
+    def __init__(self, query: int, key: int):
+        super().__init__(query, key)
+        self.scale = key**-0.5
+
+    def forward(
+        self, query: Float[Tensor, "B T Dq"], keys: Float[Tensor, "B S Dk"]
+    ) -> Float[Tensor, "B T S"]:
+        """Return the scores of queries against keys."""
+        return dot_scores(query * self.scale, keys)
+
+
 class GeneralScore(nn.Module):
     """q · W k with a learned W; `key` applies it, once for each sentence."""
 

@@ -8,9 +8,7 @@ Source: Vaswani et al. (2017), section 3.2.1, equation 1,
     https://arxiv.org/abs/1706.03762. Departures: an additive bias; a boolean
     mask; a query that can attend to no key gets zeros. The gradient is derived
     in chapter 4; the term subtracted from each score's gradient is the D of Dao
-    et al. (2022), appendix B.2, https://arxiv.org/abs/2205.14135. Kernel
-    smoothing: Nadaraya (1964), https://doi.org/10.1137/1109020; Watson (1964),
-    Smooth Regression Analysis, Sankhyā A 26 (4); here the kernel is Gaussian.
+    et al. (2022), appendix B.2, https://arxiv.org/abs/2205.14135.
 Axes: T queries, S keys, D width of query and key, E value width; leading axes
     (B batch, H heads, ...) broadcast
 """
@@ -193,34 +191,3 @@ def jacobian_norm(weights: Float[Tensor, "*B S"]) -> Float[Tensor, "*B"]:
     squares = weights.square().sum(dim=-1)
     cubes = weights.pow(3).sum(dim=-1)
     return (squares - 2 * cubes + squares.square()).clamp(min=0).sqrt()
-
-
-def nadaraya_watson(
-    query: Float[Tensor, "*#B T D"],
-    key: Float[Tensor, "*#B S D"],
-    value: Float[Tensor, "*#B S E"],
-    width: float,
-    mask: Bool[Tensor, "..."] | None = None,
-) -> Float[Tensor, "*B T E"]:
-    """Return the average of the values, weighted by exp(-distance²/2width²).
-
-    -|q - k|²/2 is q·k - |k|²/2, up to a term that is the same for all keys and
-    leaves the softmax unchanged: attention with a bias, at scale 1/width².
-
-    Args:
-        query: points at which the value is estimated.
-        key: points at which a value is known.
-        value: the known values.
-        width: bandwidth (standard deviation) of the Gaussian kernel.
-        mask: True where a query can attend.
-
-    Raises:
-        ValueError: if the width is not positive.
-    """
-    if not width > 0:
-        raise ValueError(f"the width is {width} but must be over 0")
-    # Distances do not depend on the origin, but rounding errors do: center it.
-    center = key.mean(dim=-2, keepdim=True)
-    query, key, scale = query - center, key - center, width**-2
-    bias = -key.square().sum(dim=-1).unsqueeze(-2) * scale / 2
-    return attend(query, key, value, mask, bias=bias, scale=scale)

@@ -4,11 +4,9 @@ The images are a small part of MNIST: 28 by 28 pixels, light strokes on black.
 The digits 0 to 9 take turns, so that every first ten, twenty, … images have
 equally many of each.
 
-There are two kinds of clips. **Which digit?** The digit bounces off the borders,
-and it is readable in a few frames; in all others, its pixels are shuffled, which
-keeps its brightness and its position. **Which direction?** The digit moves in one
-of four directions; what leaves the frame on one side enters it on the opposite
-one, so that every position is equally probable in every frame.
+In the clips, the digit bounces off the borders, and it is readable in a few
+frames; in all others, its pixels are shuffled, which keeps its brightness and its
+position.
 
 Source: MNIST of LeCun et al. (1998), "Gradient-based learning applied to document
     recognition", §III.A, https://doi.org/10.1109/5.726791, as in the npm package
@@ -137,14 +135,11 @@ def _draw_below(bound: int, rng: torch.Generator) -> int:
     return int(torch.randint(bound, (), generator=rng))
 
 
-DIRECTIONS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
-
-
 class Clips(NamedTuple):
     """Clips with what is known about them."""
 
     frames: Float[Tensor, "B T H W"]  # from 0 (black) to 1
-    label: Int[Tensor, " B"]  # the class: which digit, or which direction
+    label: Int[Tensor, " B"]  # which digit
     position: Int[Tensor, "B T 2"]  # row and column of the digit's first pixel
     inside: Bool[Tensor, "B T H W"]  # whether a pixel is in the digit's square
     readable: Bool[Tensor, "B T"]  # whether a frame shows the digit as it is
@@ -243,58 +238,16 @@ def draw_which_digit(
     room = max(size - digits.shape[-1], 1)
     start = torch.randint(room + 1, (count, 2), **by_rng)
     velocity = torch.randint(-2, 3, (count, 2), **by_rng)
-    position = bounce(_travel(start, velocity, frames), room)
+    times = torch.arange(frames, device=rng.device)[:, None]
+    position = bounce(start[:, None] + times * velocity[:, None], room)
     own = digits.to(rng.device)[chosen][:, None].expand(-1, frames, -1, -1)
     order = torch.rand(own.flatten(2).shape, **by_rng).argsort(-1)
     shuffled = own.flatten(2).gather(2, order).view_as(own)
     seen = torch.where(shown[..., None, None], own, shuffled)
-    return _make_clips(seen, labels.to(rng.device)[chosen], position, shown, size)
-
-
-def draw_which_direction(
-    digits: Float[Tensor, "N D D"],
-    count: int,
-    rng: torch.Generator,
-    frames: int = 6,
-    size: int = 16,
-    speed: int = 2,
-) -> Clips:
-    """Return clips of a digit that moves up, down, left or right.
-
-    The class is the index in `DIRECTIONS`. The clips are on the generator's
-    device.
-
-    Args:
-        digits: images to choose from.
-        count: B.
-        rng: draws images, positions and directions.
-        frames: T.
-        size: the side of a frame.
-        speed: pixels from one frame to the next.
-
-    Raises:
-        ValueError: if a digit is larger than the frame.
-    """
-    by_rng: dict[str, Any] = {"generator": rng, "device": rng.device}
-    chosen = torch.randint(len(digits), (count,), **by_rng)
-    label = torch.randint(len(DIRECTIONS), (count,), **by_rng)
-    steps = torch.tensor([*DIRECTIONS.values()], device=rng.device)
-    start = torch.randint(size, (count, 2), **by_rng)
-    position = _travel(start, speed * steps[label], frames) % size
-    own = digits.to(rng.device)[chosen][:, None].expand(-1, frames, -1, -1)
-    shown = torch.ones(count, frames, dtype=torch.bool, device=rng.device)
-    return _make_clips(own, label, position, shown, size)
-
-
-def _travel(start: Tensor, velocity: Tensor, frames: int) -> Int[Tensor, "B T 2"]:
-    """Return the positions (B, T, 2) of a digit that moves on without borders."""
-    times = torch.arange(frames, device=start.device)
-    return start[:, None] + times[:, None] * velocity[:, None]
-
-
-def _make_clips(
-    seen: Tensor, label: Tensor, position: Tensor, readable: Tensor, size: int
-) -> Clips:
-    frames = render_clips(seen, position, size)
-    inside = render_clips(torch.ones_like(seen), position, size) > 0
-    return Clips(frames, label, position, inside, readable)
+    return Clips(
+        render_clips(seen, position, size),
+        labels.to(rng.device)[chosen],
+        position,
+        render_clips(torch.ones_like(seen), position, size) > 0,
+        shown,
+    )

@@ -73,9 +73,19 @@ def load_long() -> tuple[Aligned, ...]:
     return _read_set("long")
 
 
-def load_short() -> tuple[Aligned, ...]:
-    """Return 6,600 distinct sentences of 3 to 8 words, for models of a minute."""
-    return _read_set("short")
+def load_short(longest: int) -> tuple[Aligned, ...]:
+    """Return distinct sentences of 3 words and more, for models of a minute.
+
+    Args:
+        longest: 8 for 6,600 sentences of at most 8 words, 10 for 20,600 of at
+            most 10.
+
+    Raises:
+        ValueError: for any other length.
+    """
+    if longest not in (8, 10):
+        raise ValueError(f"there are sentences of up to 8 or 10 words, not {longest}")
+    return _read_set(f"up to {longest}")
 
 
 def load_example(name: str) -> Aligned:

@@ -1,8 +1,4 @@
-"""Graphs whose useful neighbors are known, and the graph of LibreOffice's help.
-
-`draw_noisy_graph`: a node's features do not tell its class. Some of its
-neighbors are right and show the class, the others show random classes. Every
-node has a topic, and the right neighbors are those with the node's own topic.
+"""A graph whose useful neighbors are known, and that of LibreOffice's help.
 
 `draw_lookup`: a query has an attribute, a key an attribute and a value, and all
 keys are neighbors of all queries. The query's class is the value of the key
@@ -33,9 +29,6 @@ from torch import Tensor
 
 from attnbook.data import read_file, read_lines
 
-CLASSES, TOPICS, NEIGHBORS = 4, 4, 8
-NOISE = 0.3  # standard deviation of what is added to every feature
-
 
 class GraphTask(NamedTuple):
     """A graph; the T nodes to classify come first."""
@@ -44,40 +37,6 @@ class GraphTask(NamedTuple):
     edges: Int[Tensor, "2 E"]  # from sources to the nodes to classify
     labels: Int[Tensor, " T"]  # the class of each node to classify
     right: Bool[Tensor, " E"]  # whether an edge's source tells the target's class
-
-
-def draw_noisy_graph(
-    targets: int, asked: int, wrong: int, rng: torch.Generator
-) -> GraphTask:
-    """Return nodes with 8 neighbors each, of which some are wrong.
-
-    A source has the features of its class and of its topic, a node to classify
-    those of its topic alone; all are noisy.
-
-    Args:
-        targets: T.
-        asked: how many topics the nodes to classify have, from 1 to `TOPICS`.
-            If it is 1, the right sources are those with the first topic;
-            otherwise the topics of source and target must be compared.
-        wrong: how many of the 8 neighbors are wrong.
-        rng: draws it; the graph is on its device.
-    """
-    by_rng: dict[str, Any] = {"generator": rng, "device": rng.device}
-    shape = targets, NEIGHBORS
-    labels = torch.randint(CLASSES, (targets, 1), **by_rng)
-    topics = torch.randint(asked, (targets, 1), **by_rng)
-    others = torch.randint(TOPICS - 1, shape, **by_rng)
-    right = (torch.arange(NEIGHBORS, device=rng.device) >= wrong).expand(shape)
-    shown = torch.where(right, labels, torch.randint(CLASSES, shape, **by_rng))
-    seen = torch.where(right, topics, others + (others >= topics))
-    nothing = torch.zeros(targets, CLASSES, device=rng.device)
-    own = torch.cat([nothing, F.one_hot(topics[:, 0], TOPICS)], dim=1)
-    of_sources = torch.cat([F.one_hot(shown, CLASSES), F.one_hot(seen, TOPICS)], dim=-1)
-    features = torch.cat([own, of_sources.flatten(0, 1)])
-    sources = torch.arange(right.numel(), device=rng.device)
-    edges = torch.stack([targets + sources, sources // NEIGHBORS])
-    noise = NOISE * torch.randn(features.shape, **by_rng)
-    return GraphTask(features + noise, edges, labels[:, 0], right.flatten())
 
 
 def draw_lookup(graphs: int, size: int, rng: torch.Generator) -> GraphTask:

@@ -4,8 +4,8 @@ Each measure of importance gives every word of a sequence a number. The
 functions take callables instead of models, so that they work on models from
 elsewhere.
 
-Source: permuted and adversarial attention, erasure and Kendall's rank
-    correlation as in Jain and Wallace (2019), section 4,
+Source: permuted and adversarial attention and erasure
+    as in Jain and Wallace (2019), section 4,
     https://arxiv.org/abs/1902.10186. Departures: the gradient also flows
     through the attention weights, and is multiplied by the input. The norm of
     the weighted value is that of Kobayashi et al. (2020),
@@ -117,26 +117,6 @@ def measure_naming(
         evidence: the position of the word that determines the answer.
     """
     return float((importance.argmax(dim=-1) == evidence).double().mean())
-
-
-def rank_correlation(
-    first: Float[Tensor, "*B S"], second: Float[Tensor, "*B S"]
-) -> Float[Tensor, "*B"]:
-    """Return Kendall's τ (τ-b) of two measures of importance, for each row.
-
-    It is the number of pairs of words in the same order less the number in the
-    opposite order, divided by the number of pairs; ties reduce the divisor. 1
-    is the same order, -1 the opposite one, and the mean over random orders is
-    0. NaN where one measure is the same for all words.
-
-    If both measures agree on the most important word and order the others at
-    random, the mean is 2/S.
-    """
-    orders = [(x[..., :, None] - x[..., None, :]).sign() for x in (first, second)]
-    agreement, *lengths = (
-        (a * b).sum(dim=(-2, -1)) for a, b in (orders, orders[:1] * 2, orders[1:] * 2)
-    )
-    return agreement / (lengths[0] * lengths[1]).sqrt()
 
 
 def measure_permutation(

@@ -2,8 +2,8 @@
 
 Five numbers are measured for each head, and an alarm is raised if a number is
 beyond its threshold. A threshold is what few heads of sound models exceed: it
-says what is unusual, not what is wrong. Chapter 15 measures which faults each
-alarm finds, which it misses, and what it reports about sound models.
+says what is unusual, not what is wrong. Chapter 15 compares a sound model with
+five broken ones.
 
 Source: uniform and saturated weights, similar heads: the symptoms of chapter 6;
     weight on the first position: Xiao et al. (2023), section 3.1,

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from attnbook.exercises.declare import Exercise
-from attnbook.profiling import block, calculator, exponentials, roofline, steps
+from attnbook.profiling import roofline, steps
 
 # The library's own counts, which an answer may not call.
 COUNTS = (
-    block.count_block_parts,
-    block.count_cache_bytes,
-    block.count_decoding_step,
-    calculator.calculate,
-    exponentials.bound_seconds_by_ceiling,
+    steps.count_block_parts,
+    steps.count_cache_bytes,
+    steps.count_decoding_step,
+    roofline.calculate,
+    roofline.bound_seconds_by_ceiling,
     roofline.bound_seconds,
     steps.count_backward_steps,
     steps.count_fused,

@@ -430,9 +430,20 @@ check_two_factors = Exercise(
             '(abs(mean["dot", "after"] - mean["additive", "before"]) > 2.5)',
         ),
         "one-seed": (
-            "it trains each decoder with one seed; chance can change the error of a "
+            "it trains each decoder with few seeds; chance can change the error of a "
             "run by three points",
-            "range(40)) / 40 → range(1))",
+            [
+                "range(40)) / 40 → range(1))",
+                "range(40)) / 40 → range(3)) / 3",
+                "least = 2.5 → least, mean = 5, {x: error(*x, 0) for x in mean}",
+                "least = 2.5 → least = 5\n"
+                "    mean = {x: sum(error(*x, n) for n in range(3)) / 3 for x in mean}",
+            ],
+        ),
+        "threshold-too-high": (
+            "its threshold is 5, the least effect; chance then hides some effects, "
+            "so it should lie between 0 and 5",
+            "least = 2.5 → least = 5",
         ),
         "fourth-missing": (
             "it never changes both factors; an effect of both together is then missed",

@@ -1,8 +1,8 @@
 """Predict first: a question that covers a result until it is answered.
 
-On the built page, everything that follows the question in its section is
-covered until the reader answers or skips it. In a notebook it is a plain
-question with a folded answer. What was measured comes from the code.
+On the built page, the output of the next cell is covered until the reader answers
+or skips the question. In a notebook it is a plain question with a folded answer.
+What was measured comes from the code.
 """
 
 from collections.abc import Sequence

@@ -29,7 +29,6 @@ __all__ = [
     "materialize_mask",
     "padding",
     "prefix",
-    "require_keys",
     "reset_positions",
     "rules",
     "sinks",
@@ -85,20 +84,6 @@ def draw_mask(mask: Bool[Tensor, "T S"]) -> str:
             f"{tuple(mask.shape)}; choose one sequence and one head"
         )
     return "\n".join("".join("·●"[x] for x in row) for row in mask.tolist())
-
-
-def require_keys(mask: Bool[Tensor, "... T S"]) -> None:
-    """Raise ValueError if a pattern leaves a query without keys.
-
-    Attention gives such a query zeros, which is right for padding and almost
-    never what the author of a pattern wants.
-    """
-    empty = (~mask.any(dim=-1)).nonzero()
-    if len(empty):
-        raise ValueError(
-            f"query {int(empty[0, -1])} can attend to none of the "
-            f"{mask.shape[-1]} keys; a pattern leaves each query at least one"
-        )
 
 
 def causal(

@@ -14,7 +14,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnbook.attention.scaled_dot_product import attend
 from attnbook.attention.self_attention import self_attention
 
 Projected = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -53,25 +52,11 @@ def flip_half_of_key(
     return self_attention(x, W_query, signs * W_query, W_value)
 
 
-def skip_value(x: Tensor, W_query: Tensor, W_key: Tensor, W_value: Tensor) -> Tensor:
-    """Return self-attention whose values are its inputs."""
-    return attend(x @ W_query.T, x @ W_key.T, x)
-
-
-def skip_projections(
-    x: Tensor, W_query: Tensor, W_key: Tensor, W_value: Tensor
-) -> Tensor:
-    """Return self-attention whose queries, keys and values are its inputs."""
-    return attend(x, x, x)
-
-
 # Versions of self-attention, by their projections.
 PROJECTIONS: dict[str, Projected] = {
     "three projections": self_attention,
     "W_q = W_k": share_query_and_key,
     "W_k = W_q, half negated": flip_half_of_key,
-    "no W_v": skip_value,
-    "no projections": skip_projections,
 }
 
 

@@ -25,13 +25,6 @@ class SelfAttentionLayer(nn.Module):
         return self_attention(x, *self.projections), None
 
 
-def make_orthogonal_rnn(width: int) -> nn.RNN:
-    """Return a tanh RNN with an orthogonal recurrent matrix."""
-    network = nn.RNN(width, width, batch_first=True)
-    nn.init.orthogonal_(network.get_parameter("weight_hh_l0"))
-    return network
-
-
 def make_lstm_with_forget_bias(width: int, bias: float) -> nn.LSTM:
     """Return an LSTM whose forget gate starts more open.
 
@@ -48,12 +41,8 @@ def make_lstm_with_forget_bias(width: int, bias: float) -> nn.LSTM:
 
 SEQUENCE_LAYERS: dict[str, Callable[[int], nn.Module]] = {
     "rnn": lambda width: nn.RNN(width, width, batch_first=True),
-    "rnn, orthogonal": make_orthogonal_rnn,
     "gru": lambda width: nn.GRU(width, width, batch_first=True),
     "lstm": lambda width: nn.LSTM(width, width, batch_first=True),
-    "lstm, forget bias 1": lambda width: make_lstm_with_forget_bias(width, 1.0),
-    "lstm, forget bias 3": lambda width: make_lstm_with_forget_bias(width, 3.0),
-    "lstm, forget bias 5": lambda width: make_lstm_with_forget_bias(width, 5.0),
     "attention": SelfAttentionLayer,
 }
 

@@ -8,12 +8,9 @@ is what a lookup needs.
 
 Source: the layer and its convolution: Yang et al. (2024), section 3.4 and
     appendix B, https://arxiv.org/abs/2406.06484; the gate of the memory: Yang
-    et al. (2025), section 3, https://arxiv.org/abs/2412.06464; learned sink:
-    OpenAI (2025), https://arxiv.org/abs/2508.10925; gated
-    attention: Qiu et al. (2025), section 2.2,
-    https://arxiv.org/abs/2505.06708. Departures: no activation after the
-    convolution; the norm of the heads' outputs has no weights; one gate for
-    each head; the decay is a sigmoid.
+    et al. (2025), section 3, https://arxiv.org/abs/2412.06464. Departures: no
+    activation after the convolution; the norm of the heads' outputs has no
+    weights; the decay is a sigmoid.
 Axes: B batch, H heads, T positions, S keys, C model width, D width of a head,
     F hidden width, V symbols
 """
@@ -31,7 +28,7 @@ from attnbook.attention.linear import attend_linear_chunked
 from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.attention.multi_head import merge_heads, split_heads
 from attnbook.attention.scaled_dot_product import scaled_scores
-from attnbook.masks import causal, sinks, window
+from attnbook.masks import causal, window
 from attnbook.models.encoder_decoder import count_parameters
 from attnbook.models.transformer_blocks import FeedForward
 from attnbook.positions.rotary import rotate
@@ -114,22 +111,21 @@ class SoftmaxMixer(SequenceMixer):
 
 
 class WindowMixer(SoftmaxMixer):
-    """Softmax attention to the last positions, and to the first ones.
+    """Softmax attention to the last positions.
 
     Args:
         width: C.
         heads: H.
         size: positions of the window, the query's own included.
-        first: positions at the beginning that every query can attend to.
     """
 
-    def __init__(self, width: int, heads: int, size: int, first: int = 0):
+    def __init__(self, width: int, heads: int, size: int):
         super().__init__(width, heads)
-        self.size, self.first = size, first
+        self.size = size
 
     def mask(self, T: int, device: torch.device) -> Bool[Tensor, "T T"]:
         """Return True where a query can attend."""
-        return window(T, T, self.size, device) | sinks(T, T, self.first, device)
+        return window(T, T, self.size, device)
 
 
 class RotaryMixer(SoftmaxMixer):
@@ -141,51 +137,6 @@ class RotaryMixer(SoftmaxMixer):
         positions = torch.arange(x.shape[1], device=x.device)
         query, key = (rotate(part, positions) for part in (query, key))
         return query, key, value
-
-
-class LearnedSinkMixer(WindowMixer):
-    """A window whose softmax has one more logit, which has no value.
-
-    Args:
-        width: C.
-        heads: H; each has a logit.
-        size: positions of the window.
-    """
-
-    def __init__(self, width: int, heads: int, size: int):
-        super().__init__(width, heads, size)
-        self.sink = nn.Parameter(torch.zeros(heads))
-
-    def weights(self, query: Heads, key: Heads) -> Float[Tensor, "B H T T"]:
-        """Return the weights, which sum to less than 1."""
-        T = query.shape[-2]
-        scores = scaled_scores(query, key)
-        sink = self.sink[:, None, None].expand(*scores.shape[:-1], 1)
-        mask = F.pad(self.mask(T, query.device), (0, 1), value=True)
-        return masked_softmax(torch.cat([scores, sink], -1), mask)[..., :T]
-
-    def mix(self, query: Heads, key: Heads, value: Heads, x: Input) -> Heads:
-        """Return the weighted sums of the values."""
-        return self.weights(query, key) @ value
-
-
-class GatedMixer(WindowMixer):
-    """A window whose heads are multiplied by a gate between 0 and 1.
-
-    Args:
-        width: C.
-        heads: H; each has a gate, computed from the layer's input.
-        size: positions of the window.
-    """
-
-    def __init__(self, width: int, heads: int, size: int):
-        super().__init__(width, heads, size)
-        self.gate = nn.Linear(width, heads)
-
-    def mix(self, query: Heads, key: Heads, value: Heads, x: Input) -> Heads:
-        """Return the averages of the values times the gates."""
-        gates = self.gate(x).sigmoid().transpose(1, 2)[..., None]
-        return gates * super().mix(query, key, value, x)
 
 
 class LinearMixer(SequenceMixer):
@@ -249,9 +200,6 @@ MIXERS: dict[str, Callable[[int, int], SequenceMixer]] = {
 }
 MORE_MIXERS: dict[str, Callable[[int, int], SequenceMixer]] = {
     "full, rotary": RotaryMixer,
-    "window, first token": partial(WindowMixer, size=WINDOW, first=1),
-    "window, learned sink": partial(LearnedSinkMixer, size=WINDOW),
-    "window, gated": partial(GatedMixer, size=WINDOW),
 }
 
 

@@ -1,8 +1,13 @@
-"""How much memory a call takes: at its peak, and saved for the backward pass.
+"""What a call does: its peak memory, what autograd saves, bytes and operations.
+
+For bytes moved, every operation that reaches PyTorch's kernels is taken to read
+its inputs and to write its results once; views move nothing. All of it works on
+the device "meta" too: sizes without numbers, at any length.
 
 Source: PyTorch's profiler, https://docs.pytorch.org/docs/stable/profiler.html,
-    and its hooks on saved tensors,
-    https://docs.pytorch.org/docs/stable/autograd.html; on a GPU its statistics,
+    its hooks on saved tensors,
+    https://docs.pytorch.org/docs/stable/autograd.html, its `FlopCounterMode`;
+    on a GPU its statistics,
     https://docs.pytorch.org/docs/stable/notes/cuda.html
 """
 
@@ -17,6 +22,9 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from attnbook.profiling.sizes import Count
 
 
 def collect_tensors(values: object) -> list[Tensor]:
@@ -148,3 +156,55 @@ def measure_peak_bytes(call: Callable[[], object], device: str = "cpu") -> int:
         held += change
         most = max(most, held)
     return most
+
+
+ALLOCATE_ONLY = {"empty", "empty_like", "empty_strided", "new_empty"}
+
+
+def count_moved_bytes(x: Tensor) -> int:
+    """Return the bytes of a tensor's own numbers; a broadcast axis is one."""
+    sizes = (n for n, step in zip(x.shape, x.stride(), strict=True) if step or n == 0)
+    count = 1
+    for n in sizes:
+        count *= n
+    return count * x.element_size()
+
+
+class TrafficMeter(TorchDispatchMode):
+    """Records the bytes that operations read and write inside `with`.
+
+    Attributes:
+        steps: the name of each operation, and its bytes.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.steps: list[tuple[str, Count]] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        """Run an operation, and record what it moved."""
+        kwargs = kwargs or {}
+        made = func(*args, **kwargs)
+        taken, given = collect_tensors((args, kwargs)), collect_tensors(made)
+        name = func._schema.name.partition("::")[2]
+        known = {get_storage_key(x) for x in taken}
+        view = all(get_storage_key(x) in known for x in given)
+        if (view and not func._schema.is_mutable) or name in ALLOCATE_ONLY:
+            return made
+        read, written = (sum(map(count_moved_bytes, x)) for x in (taken, given))
+        self.steps.append((name, Count(0, read, written)))
+        return made
+
+
+def trace_call(call: Callable[[], object]) -> Count:
+    """Return the operations of a call's products, and the bytes it moves."""
+    flops, traffic = FlopCounterMode(display=False), TrafficMeter()
+    with flops, traffic:
+        call()
+    moves = [count for _, count in traffic.steps]
+    return sum(moves, Count(flops.get_total_flops()))
+
+
+def make_meta_tensor(*shape: int, dtype: torch.dtype = torch.float32, **more) -> Tensor:
+    """Return a tensor with a shape and without numbers."""
+    return torch.empty(*shape, dtype=dtype, device="meta", **more)

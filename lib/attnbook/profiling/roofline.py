@@ -1,7 +1,17 @@
-"""What a machine can do at most: operations or bytes, whichever runs out.
+"""What a machine can do at most: operations, bytes or exponentials.
+
+`DEVICES` and `MODELS` hold published sizes and rates, each with its source;
+rates are those stated for dense products, which no program reaches. A processor
+computes exponentials in other units than products, and more slowly: each score
+needs one, whatever the width of the head. `calculate` gives what the cost
+calculator shows.
 
 Source: Williams, Waterman and Patterson (2009),
-    https://doi.org/10.1145/1498765.1498785
+    https://doi.org/10.1145/1498765.1498785; exponentials: section 3.1 of
+    FlashAttention-3, Shah et al. (2024), https://arxiv.org/abs/2407.08608;
+    sizes and rates: the addresses beside each entry
+Axes: B sequences, H heads, T queries, S keys, D width of query and key, E of
+    values
 """
 
 from collections.abc import Iterable
@@ -9,8 +19,20 @@ from dataclasses import dataclass
 
 import torch
 
-from attnbook.profiling.sizes import Count
+from attnbook.profiling import memory
+from attnbook.profiling.sizes import Count, Sizes, add_counts
+from attnbook.profiling.steps import (
+    Block,
+    count_backward_steps,
+    count_cache_bytes,
+    count_fused,
+    count_fused_backward,
+    count_steps,
+    get_attention_sizes,
+)
 from attnbook.profiling.timing import time_calls
+
+HUGGING_FACE = "https://huggingface.co"
 
 
 @dataclass(frozen=True)
@@ -48,6 +70,144 @@ class Machine:
     def find_bottleneck(self, count: Count) -> str:
         """Return what limits a count: "memory" or "arithmetic"."""
         return "memory" if count.intensity < self.ridge_point else "arithmetic"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model's blocks, the length it was trained on, and their source."""
+
+    block: Block
+    length: int
+    source: str
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device's ceilings and memory, and their source.
+
+    Attributes:
+        rates: dense operations a second, by bytes of a number.
+        bandwidth: bytes a second.
+        memory: bytes.
+        source: the maker's document that states them.
+    """
+
+    rates: dict[int, float]
+    bandwidth: float
+    memory: float
+    source: str
+
+    def machine(self, itemsize: int) -> Machine:
+        """Return its ceilings for numbers of 2 or 4 bytes.
+
+        Raises:
+            ValueError: if no rate is known for that size.
+        """
+        if itemsize not in self.rates:
+            raise ValueError(
+                f"numbers of {itemsize} bytes: known are {sorted(self.rates)}"
+            )
+        return Machine(self.rates[itemsize], self.bandwidth)
+
+
+# C, H, G, D, hidden, gated, L
+MODELS = {
+    "GPT-2 (small)": Model(
+        Block(768, 12, 12, 64, 3072, False, 12),
+        1024,
+        f"{HUGGING_FACE}/openai-community/gpt2/blob/main/config.json",
+    ),
+    "Llama 2 7B": Model(
+        Block(4096, 32, 32, 128, 11008, True, 32),
+        4096,
+        f"{HUGGING_FACE}/philschmid/Llama-2-7b-hf/blob/main/config.json",
+    ),
+    "Mistral 7B": Model(
+        Block(4096, 32, 8, 128, 14336, True, 32),
+        32768,
+        f"{HUGGING_FACE}/mlx-community/mistral-7B-v0.1/blob/main/config.json",
+    ),
+    "Llama 3 8B": Model(
+        Block(4096, 32, 8, 128, 14336, True, 32),
+        8192,
+        f"{HUGGING_FACE}/jerryzh168/llama3-8B/blob/main/config.json",
+    ),
+    "Llama 3.1 8B": Model(
+        Block(4096, 32, 8, 128, 14336, True, 32),
+        131072,
+        f"{HUGGING_FACE}/NbAiLab/nb-llama-3.1-8B/blob/main/config.json",
+    ),
+    "Llama 3 70B": Model(
+        Block(8192, 64, 8, 128, 28672, True, 80),
+        8192,
+        f"{HUGGING_FACE}/kittn/Meta-Llama-3-70B-quant/blob/main/config.json",
+    ),
+}
+# The makers' documents. Their numbers were read where others quote them: in
+# https://glennklockwood.com/garden/processors (A100, H100, B200),
+# https://zdszero.github.io/Computer/Artificial_Intelligence/Hardware.html (HGX B200),
+# https://sysrqmts.com/en/gpus/nvidia/tesla/t4 and
+# https://aiwiki.ai/wiki/nvidia_h200. For the T4, the white paper of its
+# architecture states 320 GB/s and its data sheet 300. NVIDIA's pages on the
+# H100, the H200 and the B200 state rates with sparsity, twice the dense ones.
+DEVICES = {
+    "T4": Device(
+        {2: 65e12, 4: 8.1e12},
+        320e9,
+        16e9,
+        "https://images.nvidia.com/aem-dam/en-zz/Solutions/"
+        "design-visualization/technologies/turing-architecture/"
+        "NVIDIA-Turing-Architecture-Whitepaper.pdf",
+    ),
+    "A100 SXM 80 GB": Device(
+        {2: 312e12, 4: 19.5e12},
+        2039e9,
+        80e9,
+        "https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a100/"
+        "pdf/nvidia-a100-datasheet-nvidia-us-2188504-web.pdf",
+    ),
+    "H100 SXM": Device(
+        {2: 989.4e12, 4: 66.9e12},
+        3350e9,
+        80e9,
+        "https://www.nvidia.com/en-us/data-center/h100/",
+    ),
+    "H200 SXM": Device(
+        {2: 989.4e12, 4: 66.9e12},
+        4800e9,
+        141e9,
+        "https://www.nvidia.com/en-us/data-center/h200/",
+    ),
+    "B200 (HGX)": Device(
+        {2: 2250e12, 4: 75e12},
+        7700e9,
+        180e9,
+        "https://www.nvidia.com/en-us/data-center/hgx/",
+    ),
+}
+# Multiprocessors: in the makers' documents above.
+PROCESSORS = {
+    "T4": 40,
+    "A100 SXM 80 GB": 108,
+    "H100 SXM": 132,
+    "H200 SXM": 132,
+    "B200 (HGX)": 148,
+}
+# Exponentials a second, as section 3.1 of FlashAttention-3 computes them: 16 in
+# each of 132 multiprocessors and each cycle of 1.83 GHz. The others have as
+# many a cycle (CUDA C++ Programming Guide, throughput of instructions). Clocks
+# are those at which the rates above are reached.
+# https://arxiv.org/abs/2407.08608
+CLOCKS = {
+    "T4": 1.59e9,
+    "A100 SXM 80 GB": 1.41e9,
+    "H100 SXM": 1.83e9,
+    "H200 SXM": 1.83e9,
+    "B200 (HGX)": 1.85e9,
+}
+EXPONENTIAL_RATES = {
+    name: 16 * PROCESSORS[name] * clock for name, clock in CLOCKS.items()
+}
 
 
 def bound_seconds(machine: Machine, counts: Iterable[Count]) -> float:
@@ -88,3 +248,89 @@ def measure_machine(dtype: torch.dtype = torch.float32, device: str = "cpu") -> 
     """Return this machine's ceilings, by a product and a copy."""
     rate = measure_product_rate(dtype=dtype, device=device)
     return Machine(rate, measure_copy_rate(device=device))
+
+
+def bound_seconds_by_ceiling(
+    machine: Machine, exponentials: float, sizes: Sizes
+) -> dict[str, float]:
+    """Return the least time of fused attention by each of three ceilings.
+
+    Args:
+        machine: the ceilings of products and of memory.
+        exponentials: how many the machine computes a second.
+        sizes: of one call.
+
+    Raises:
+        ValueError: if the rate of exponentials is not above 0.
+    """
+    if not exponentials > 0:
+        raise ValueError(
+            f"a machine computes {exponentials} exponentials a second; the "
+            f"rate must be above 0"
+        )
+    pairs = sizes.B * sizes.H * sizes.T * sizes.S
+    return {
+        "memory": count_fused(sizes).bytes / machine.bandwidth,
+        "products": 2 * pairs * (sizes.D + sizes.E) / machine.flops,
+        "exponentials": pairs / exponentials,
+    }
+
+
+PHASES = ("prefill", "train", "decode")
+
+
+def calculate(
+    block: Block, machine: Machine, phase: str, B: int, n: int, itemsize: int
+) -> dict[str, int | float]:
+    """Return what one layer's attention costs, step by step and fused.
+
+    Args:
+        block: the model's sizes.
+        machine: the device's ceilings.
+        phase: "prefill", n positions at once; "train", with gradients; or
+            "decode", one position after n - 1 others, from a KV cache.
+        B: sequences.
+        n: their length.
+        itemsize: bytes of a number.
+
+    Raises:
+        ValueError: if the phase is none of these, or a size is below 1.
+    """
+    if phase not in PHASES:
+        raise ValueError(f"the phase is {phase!r}, none of {PHASES}")
+    T = 1 if phase == "decode" else n
+    sizes = get_attention_sizes(block, B, T, n, itemsize)
+    steps, whole = [*count_steps(sizes).values()], [count_fused(sizes)]
+    passes = 1
+    if phase == "train":
+        steps += count_backward_steps(sizes).values()
+        whole.append(count_fused_backward(sizes))
+        passes = 3
+    held = memory.count_peak_training if phase == "train" else memory.count_peak_forward
+    products = 4 * B * block.H * T * n * block.D * passes
+    others = 2 * block.weights * B * T * passes
+    return {
+        "flops": add_counts(steps).flops,
+        "flops_fused": add_counts(whole).flops,
+        "bytes": add_counts(steps).bytes,
+        "bytes_fused": add_counts(whole).bytes,
+        "memory": held(sizes),
+        "memory_fused": count_peak_fused(sizes, phase == "train"),
+        "cache": count_cache_bytes(block, B, n, itemsize),
+        "seconds": bound_seconds(machine, steps),
+        "seconds_fused": bound_seconds(machine, whole),
+        "others": others,
+        "share": products / (products + others),
+    }
+
+
+def count_peak_fused(sizes: Sizes, training: bool) -> int:
+    """Return the peak bytes of attention that never stores its scores.
+
+    In the forward pass the output; in training also one number a query and,
+    in the backward pass, the three gradients.
+    """
+    if not training:
+        return sizes.output
+    sums = sizes.B * sizes.H * sizes.T * 4
+    return sizes.output + sums + sizes.query + sizes.key + sizes.value

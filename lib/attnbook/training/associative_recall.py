@@ -3,10 +3,8 @@
 Axes: B batch, H heads, S items in the table, N addresses in a query
 """
 
-from collections.abc import Callable
-
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from attnbook.models.associative_recall import (
@@ -18,18 +16,11 @@ from attnbook.models.associative_recall import (
 from attnbook.models.devices import find_device, use_seed
 from attnbook.training.loop import optimize
 
-
-def get_targets(tables: LookupTables) -> Int[Tensor, "B N"]:
-    """Return the symbols at the addresses of each query."""
-    return tables.answers
+BATCH = 128  # tables
 
 
 def train(
-    model: AssociativeRecallModel,
-    steps: int,
-    seed: int,
-    extra: Callable[[Tensor], Tensor] | None = None,
-    target: Callable[[LookupTables], Tensor] = get_targets,
+    model: AssociativeRecallModel, steps: int, seed: int, rate: float = 1e-2
 ) -> None:
     """Train on newly drawn tables; the learning rate decreases linearly to 0.
 
@@ -39,22 +30,18 @@ def train(
         model: the model; it is in evaluation mode afterwards.
         steps: number of optimizer steps.
         seed: of the tables and of dropout.
-        extra: a function of the weights (B, H, S), added to the loss.
-        target: the target answers, a function of the tables.
+        rate: the learning rate at the start.
     """
-    rate, size = 1e-2, 128
     rng, device = torch.Generator().manual_seed(seed), find_device(model)
 
     def compute_loss(tables: LookupTables) -> Float[Tensor, ""]:
-        logits, weights = model(tables)
-        loss = compute_lookup_loss(logits, target(tables))
-        return loss if extra is None else loss + extra(weights)
+        return compute_lookup_loss(model(tables)[0], tables.answers)
 
     with use_seed(seed, device):
         model.train()
         optimize(
             torch.optim.Adam(model.parameters(), lr=rate),
-            (draw_tables(size, rng).to(device) for _ in range(steps)),
+            (draw_tables(BATCH, rng).to(device) for _ in range(steps)),
             compute_loss,
             lambda step: rate * (1 - step / steps),
         )
@@ -63,20 +50,16 @@ def train(
 
 @torch.no_grad()
 def compute_error_rates(
-    model: AssociativeRecallModel,
-    count: int = 2000,
-    target: Callable[[LookupTables], Tensor] = get_targets,
-    seed: int = 10**6,
+    model: AssociativeRecallModel, count: int = 2000, seed: int = 10**6
 ) -> Float[Tensor, " N"]:
     """Return the error rate of each answer, on tables not used in training.
 
     Args:
         model: the model.
         count: number of tables.
-        target: the target answers, a function of the tables.
         seed: of the tables; at least 10**6, so that training uses others.
     """
     tables = draw_tables(count, torch.Generator().manual_seed(seed))
     tables = tables.to(find_device(model))
     logits, _ = model(tables)
-    return (logits.argmax(-1) != target(tables)).double().mean(dim=0)
+    return (logits.argmax(-1) != tables.answers).double().mean(dim=0)

@@ -14,6 +14,7 @@ from attnbook.attention.recurrent import (
     LocationScore,
     MonotonicAttention,
     PredictiveAttention,
+    ScaledDotScore,
 )
 from attnbook.models.bahdanau import BahdanauDecoder
 from attnbook.models.devices import use_seed
@@ -53,7 +54,7 @@ class Run:
     directions: int = 2  # of the encoder
     backwards: bool = False  # the source is read in reverse
     dropout: float = 0.0  # share of entries dropped in training
-    score: str = "additive"  # or "dot", "general", "concat", "location"
+    score: str = "additive"  # or "dot", "scaled_dot", "general", "concat", "location"
     after: bool = False  # the decoder attends after its step, as Luong's does
     feeding: bool = False  # the attentional vector is part of the next input
     window: str = "global"  # or "monotonic", "predictive"
@@ -119,7 +120,11 @@ class Run:
             return ConcatScore(self.decoder, memory, self.decoder // 2)
         if self.score == "location":
             return LocationScore(self.decoder, MAX_POSITIONS)
-        kinds = {"dot": DotScore, "general": GeneralScore}
+        kinds = {
+            "dot": DotScore,
+            "scaled_dot": ScaledDotScore,
+            "general": GeneralScore,
+        }
         return kinds[self.score](self.decoder, memory)
 
     def make_attention(self, memory: int) -> nn.Module:

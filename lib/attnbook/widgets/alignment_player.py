@@ -102,7 +102,7 @@ class AlignmentPlayer(BookWidget):
         )
         return (
             f"<figure><figcaption>{escape(first['title'])}</figcaption>"
-            f"<ul>{items}</ul><table><thead><tr><th>output word</th>"
+            f"<ul>{items}</ul><table><thead><tr><th>output</th>"
             "<th>attends most to</th><th>weight</th></tr></thead>"
             f"<tbody>{rows}</tbody></table></figure>"
         )

@@ -23,7 +23,17 @@ export function describeRow(example, layer, head, word) {
   const where = `Layer ${layer + 1}, head ${head + 1}: ${quote(example.query[word])}`;
   if (!(row[best] > 0)) return `${where} attends to nothing`;
   const spread = Math.exp(entropy(row)).toFixed(1);
-  return `${where} attends most to ${quote(example.key[best])} (${row[best].toFixed(2)}), spread as over ${spread} ${spread === "1.0" ? "word" : "words"}`;
+  const how = spread === "1.0" ? "all weight on one word" : `spread as over ${spread} words`;
+  return `${where} attends most to ${quote(example.key[best])} (${row[best].toFixed(2)}), ${how}`;
+}
+
+/** The query to open on: the one that gives another word most, special tokens like [CLS] apart. */
+export function chooseWord(example, rows) {
+  const special = (text) => /^\[.*\]$/.test(text);
+  const most = example.query.map((word, t) =>
+    special(word) ? -1 : Math.max(...rows[t].map((weight, s) => (special(example.key[s]) || example.key[s] === word ? 0 : weight))),
+  );
+  return findLargest(most);
 }
 
 /** How many layers, heads, queries and keys. */
@@ -53,9 +63,14 @@ function build(el, given, tell) {
     return () => root.remove();
   }
   const all = given.heads === "all";
-  const now = { example: 0, layer: given.layer, head: given.head, word: 0, ink: "" };
+  const now = { example: 0, layer: given.layer, head: given.head, ink: "" };
   const current = () => good[now.example];
   const rows = () => current().weights[now.layer][now.head];
+  const restart = () => {
+    now.layer = clampIndex(now.layer, current().weights.length);
+    now.head = clampIndex(now.head, current().weights[now.layer].length);
+    now.word = chooseWord(current(), rows());
+  };
 
   /** Tell a notebook's kernel which head is shown. */
   const said = () => {
@@ -68,7 +83,7 @@ function build(el, given, tell) {
     const label = make("label", { for: select.id, text: name[0].toUpperCase() + name.slice(1) });
     select.addEventListener("change", () => {
       now[name] = Number(select.value);
-      if (name === "example") now.word = 0;
+      if (name === "example") restart();
       draw();
       said();
     });
@@ -265,6 +280,7 @@ function build(el, given, tell) {
     make("div", { className: "am-bar am-foot" }, copy, copied),
     details,
   );
+  restart();
   draw();
   return watchAppearance(root, colour);
 }

@@ -1,6 +1,6 @@
 """The cost calculator: one layer's attention in numbers, for a known model.
 
-Source: see `attnbook.profiling.calculator` and `attnbook.profiling.presets`
+Source: see `attnbook.profiling.roofline` and `attnbook.profiling.roofline`
 Axes: B sequences, H heads, G groups (key-value heads), D width of a head
 """
 
@@ -11,10 +11,16 @@ from pathlib import Path
 
 import traitlets
 
-from attnbook.profiling.block import Block
-from attnbook.profiling.calculator import PHASES, calculate
-from attnbook.profiling.presets import DEVICES, MODELS, Device, Model
-from attnbook.profiling.roofline import Machine
+from attnbook.profiling.roofline import (
+    DEVICES,
+    MODELS,
+    PHASES,
+    Device,
+    Machine,
+    Model,
+    calculate,
+)
+from attnbook.profiling.steps import Block
 from attnbook.widgets.base import BookWidget
 
 HERE = Path(__file__)
@@ -79,14 +85,14 @@ class CostCalculator(BookWidget):
 
     def __init__(
         self,
-        model: str = "GPT-2 (small)",
-        device: str = "T4",
-        phase: str = "train",
-        n: int = 4096,
+        model: str = "Llama 3.1 8B",
+        device: str = "B200 (HGX)",
+        phase: str = "decode",
+        n: int = 32768,
         batch: int = 1,
         heads: int = 0,
         groups: int = 0,
-        itemsize: int = 4,
+        itemsize: int = 2,
         models: Mapping[str, Model] = MODELS,
         devices: Mapping[str, Device] = DEVICES,
         **traits,

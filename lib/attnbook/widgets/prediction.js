@@ -1,5 +1,5 @@
-// A prediction: what the reader expects, asked before the result is shown. What
-// follows in its section is covered until it is answered or skipped.
+// A prediction: what the reader expects, asked before the result is shown. The
+// output of the next cell is covered until it is answered or skipped.
 
 /** Say how a number that was predicted compares with the result. */
 export function compareNumbers(predicted, measured, unit) {
@@ -7,15 +7,11 @@ export function compareNumbers(predicted, measured, unit) {
   return `You predicted ${shown(predicted)}; the result is ${shown(measured)}.`;
 }
 
-/** What follows a cell in its section, its subsections not included. */
+/** The output of the next cell of the section that has one; none if that is a widget. */
 export function findCovered(cell) {
-  const found = [];
-  let next = cell?.nextElementSibling;
-  while (next && next.tagName !== "SECTION") {
-    found.push(next);
-    next = next.nextElementSibling;
-  }
-  return found;
+  const after = [...(cell?.parentElement.children ?? [])].filter((one) => cell.compareDocumentPosition(one) & 4);
+  const output = after.map((one) => one.querySelector(":scope > .cell_output")).find(Boolean);
+  return output?.querySelector("[data-book-widget]") ? null : output;
 }
 
 function buildSlider(question, id, answered) {
@@ -45,11 +41,10 @@ export default {
     const root = make("section", { className: "book-widget quiz-live prediction", "aria-label": "Predict first" });
     const note = make("p", { className: "prediction-note" });
     const skip = make("button", { type: "button", className: "quiz-check", text: "Skip" });
-    let covered = [];
+    let covered = null;
     const uncover = () => {
-      for (const node of covered) node.classList.remove("covered");
-      covered = [];
-      note.replaceChildren();
+      covered?.classList.remove("covered");
+      covered = null;
       note.hidden = true;
     };
     const answered = (words, right, feedback) => {
@@ -71,11 +66,6 @@ export default {
     note.append("The result below is covered until you answer. ", skip);
     root.append(note);
     el.append(root);
-    // A link into what is covered uncovers it: nobody is sent to a blank.
-    const linked = () => {
-      const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-      if (target && covered.some((node) => node.contains(target))) uncover();
-    };
     skip.addEventListener("click", () => {
       uncover();
       root.querySelector("input")?.focus({ preventScroll: true });
@@ -84,14 +74,11 @@ export default {
     const cover = (tries) => {
       if (!root.isConnected && tries > 0) return setTimeout(cover, 10, tries - 1);
       covered = findCovered(root.closest(".cell"));
-      for (const node of covered) node.classList.add("covered");
-      if (covered.length === 0) uncover();
-      linked();
+      if (covered) covered.classList.add("covered");
+      else uncover();
     };
     setTimeout(cover, 0, 100);
-    addEventListener("hashchange", linked);
     return () => {
-      removeEventListener("hashchange", linked);
       uncover();
       root.remove();
     };

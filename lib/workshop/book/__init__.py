@@ -24,7 +24,6 @@ PARTS = (
     "search",
     "sections",
     "site",
-    "style",
     "translator",
 )
 

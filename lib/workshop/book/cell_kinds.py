@@ -1,9 +1,10 @@
 """Kinds of cells: what teaches stays open, proofs and plumbing are folded.
 
 A cell tagged `proof` asserts. A cell tagged `plumbing` loads records, builds
-figures or tables. Both begin with `# @title ...`: that line is what a page,
-JupyterLab and Colab show of the folded cell. Like every other cell, both are
-executed by nbval.
+figures or tables. Both begin with `# @title ...`. On the page, a proof is a mark
+in the margin and plumbing a link under its output; both open the code. Of the
+notebook, only plumbing is hidden: JupyterLab's arrow keys skip hidden cells
+(issue 11162). Like every other cell, both are executed by nbval.
 
     ```{code-cell} ipython3
     :tags: [proof]
@@ -22,6 +23,8 @@ from pathlib import Path
 FOLDED = {"jupyter": {"source_hidden": True}, "cellView": "form"}
 KINDS = ("setup", "proof", "plumbing")
 TITLE = re.compile(r"\A# @title (\S.*)$\n?", re.M)
+HIDDEN = "remove-input"
+RUN = re.compile(r"(?m)^(\w+: `python -m workshop\.experiments .*)\n?")
 
 
 def find_kind(tags: list[str]) -> str:
@@ -40,16 +43,34 @@ def read_source(cell: dict) -> str:
     return "".join(cell["source"])
 
 
+def take_runs(cell: dict) -> str:
+    """Take the names of recorded runs out of a cell's outputs, as comments."""
+    found = []
+    for output in [*cell["outputs"]]:
+        if output["output_type"] == "stream":
+            text = "".join(output["text"])
+            found += RUN.findall(text)
+            output["text"] = RUN.sub("", text)
+            if not output["text"]:
+                cell["outputs"].remove(output)
+    return "".join(f"\n# {run}" for run in dict.fromkeys(found))
+
+
 def fold_cells(notebook: dict) -> dict:
     """Return a notebook whose folded cells say their title on the page.
+
+    A folded cell without output joins the next of its kind, so that one link
+    opens both. The code of a question holds the answer and is left out.
 
     Raises:
         ValueError: if a folded cell has no title; the message says which.
     """
-    for number, cell in enumerate(notebook["cells"]):
+    kept: list[dict] = []
+    for number, cell in reversed([*enumerate(notebook["cells"])]):
         tags = cell["metadata"].setdefault("tags", [])
         kind = find_kind(tags)
         if cell["cell_type"] != "code" or kind == "open":
+            kept.append(cell)
             continue
         source = read_source(cell)
         title = read_title(source)
@@ -58,18 +79,42 @@ def fold_cells(notebook: dict) -> dict:
                 f"cell {number} is tagged {kind} but does not begin with "
                 f"`# @title ...`: {source[:60]!r}"
             )
-        if "hide-input" not in tags:
-            tags.append("hide-input")
-        shown = title.replace("Checked: ", "✓ Checked: ", 1)
-        cell["metadata"].setdefault("mystnb", {})["code_prompt_show"] = shown
-        cell["source"] = TITLE.sub("", source, count=1)
+        cell["source"] = TITLE.sub("", source, count=1) + take_runs(cell)
+        after = (x for x in reversed(kept) if HIDDEN not in x["metadata"]["tags"])
+        target = next(after, cell)
+        joins = target is not cell and find_kind(target["metadata"]["tags"]) == kind
+        if joins and not cell["outputs"]:
+            both = f"# {title}\n{cell['source']}\n\n{target['source']}"
+            target["source"] = both
+            continue
+        tags.append(HIDDEN if title.startswith("Predict") else "hide-input")
+        cell["metadata"].setdefault("mystnb", {})["code_prompt_show"] = title
+        kept.append(cell)
+    notebook["cells"] = kept[::-1]
     return notebook
+
+
+def put_code_under_output(app, doctree, docname: str) -> None:
+    """Move the code of plumbing behind what it shows."""
+    from myst_nb.sphinx_ext import HideCodeCellNode
+
+    for node in [*doctree.findall(HideCodeCellNode)]:
+        cell = node.parent
+        cell.remove(node)
+        cell.append(node)
 
 
 def open_folded(translator, node) -> None:
     """Open a folded cell as a native element, named by its title."""
-    title = html.escape(node["prompt_show"])
-    translator.body.append(f'<details class="folded"><summary>{title}</summary>\n')
+    title = html.escape(node["prompt_show"].removeprefix("Code: "))
+    proof = "tag_proof" in node.parent["classes"]
+    recorded = "python -m workshop.experiments" in node.astext()
+    sign = "✓" if proof else "Code and recorded run" if recorded else "Code"
+    translator.body.append(
+        f'<details class="folded {"proof" if proof else "plumbing"}">'
+        f'<summary title="{title}">{sign}<span>{": " * (not proof)}{title}</span>'
+        "</summary>\n"
+    )
 
 
 def close_folded(translator, node) -> None:
@@ -94,4 +139,5 @@ def setup(app) -> None:
     from myst_nb.sphinx_ext import HideCodeCellNode
 
     app.connect("source-read", fold_notebook)
+    app.connect("doctree-resolved", put_code_under_output)
     app.add_node(HideCodeCellNode, override=True, html=(open_folded, close_folded))

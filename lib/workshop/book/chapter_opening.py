@@ -115,11 +115,14 @@ def format_first_page(app, doctree) -> None:
         link = next(row[0].findall(nodes.reference), None)
         if found := CHAPTER.match(link.get("refuri", "") if link else ""):
             row["chapter"] = found[1]
+        elif row[0].astext().endswith("(planned)"):
+            row["classes"].append("planned")
     first = next(doctree.findall(nodes.paragraph))
     said = (
         '<p class="try">Try it: a model predicts the pronunciation of '
         "<em>nanotechnology</em>, and the figure shows how much each sound "
-        "attends to each letter. Then switch attention off. "
+        "attends to each letter. Then switch attention off. The codes are sounds: "
+        "AE is the <em>a</em> of <em>cat</em>, OW the <em>o</em> of <em>go</em>. "
         f'<a href="{WIDGET_CHAPTER}.html">Chapter 2</a> builds this model.</p>'
     )
     place = first.parent.index(first) + 1

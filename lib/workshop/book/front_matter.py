@@ -1,9 +1,9 @@
 """Front matter: what a chapter says of itself, and every place that repeats it.
 
 The YAML at the top of `chapters/NN_slug.md` has a key `chapter` with a title,
-a question, the minutes it takes to read, its level, and whether it needs a GPU.
-The heading, the card under it, the tables of the README and of the first page,
-the contents, and Colab's metadata all follow from it: `make pages` writes them.
+a question, its level, and whether it needs a GPU. The heading, the card under it,
+the tables of the README and of the first page, the contents, and Colab's metadata
+follow from it, and the minutes from the text: `make pages` writes them.
 """
 
 import re
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import yaml
 
-from workshop.book.sections import compute_core_minutes
+from workshop.book.sections import compute_minutes
 
-FIELDS = {"title", "question", "minutes", "level", "gpu"}
+FIELDS = {"title", "question", "level", "gpu"}
 HEADER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
 HEADING = re.compile(r"(?m)^# .*$")
 LEVEL = re.compile(r"(?m)^- \*Level\*: .*$")
@@ -25,6 +25,10 @@ TIME = re.compile(
     r"\s+exercises\."
 )
 STARS = re.compile(r"(?m)^★+ · (\d+) minutes\.")
+PLANNED = {
+    13: ("Decoding", "how do models generate quickly?"),
+    14: ("Several devices", "what if one machine is not enough?"),
+}
 PATTERN = "[0-9][0-9]_*.md"
 
 
@@ -36,21 +40,21 @@ class FrontMatter:
         slug: the chapter's file name without ending.
         title: the topic, in the field's words.
         question: what the chapter answers.
-        minutes: how long its text takes to read.
         level: basic, intermediate or advanced.
         gpu: whether Colab should offer a GPU for it.
         exercises: minutes of its exercises together.
-        core: minutes of its core sections; None if no section is marked.
+        core: minutes of its core sections.
+        minutes: of all sections.
     """
 
     slug: str
     title: str
     question: str
-    minutes: int
     level: str
     gpu: bool
     exercises: int
-    core: int | None = None
+    core: int
+    minutes: int
 
     @property
     def number(self) -> int:
@@ -84,8 +88,10 @@ def read_front_matter(path: Path) -> FrontMatter:
             f"and has {sorted(found)}"
         )
     exercises = sum(map(int, STARS.findall(text)))
-    core = compute_core_minutes(text)
-    return FrontMatter(path.stem, **found, exercises=exercises, core=core)
+    core, minutes = compute_minutes(text)
+    return FrontMatter(
+        path.stem, **found, exercises=exercises, core=core, minutes=minutes
+    )
 
 
 def read_chapters(folder: Path) -> list[FrontMatter]:
@@ -117,7 +123,7 @@ def write_opening(text: str, front: FrontMatter) -> str:
 
 def write_minutes(front: FrontMatter) -> str:
     """Return how long a chapter takes to read, its core apart if shorter."""
-    if front.core in {None, front.minutes}:
+    if front.core == front.minutes:
         return f"{front.minutes} minutes to read"
     return (
         f"{front.core} minutes for the core, {front.minutes} with the deeper sections"
@@ -144,20 +150,20 @@ def write_table(text: str, table: str) -> str:
 def list_chapters(
     chapters: Iterable[FrontMatter], folder: str = "", times: bool = False
 ) -> str:
-    """Return the table of chapters: title, question and, if asked, times.
+    """Return the table of chapters, planned ones too.
 
     Args:
         chapters: what each chapter says of itself.
         folder: what goes before each file name, such as `chapters/`.
-        times: whether a column has the minutes to read and to solve.
+        times: whether a column has the minutes of the core.
     """
-    rows = ["| chapter | question |", "|---|---|"]
-    if times:
-        rows = ["| chapter | question | time |", "|---|---|---|"]
-    for x in chapters:
-        question = x.question[:1].upper() + x.question[1:]
-        row = f"| [{x.label}]({folder}{x.slug}.ipynb) | {question} |"
-        core = f"core {x.core}, in all " if x.core not in {None, x.minutes} else ""
-        more = f" {core}{x.minutes} minutes, exercises {x.exercises} |"
-        rows.append(row + more * times)
-    return "\n".join(rows)
+    rows = {
+        x.number: (f"[{x.label}]({folder}{x.slug}.ipynb)", x.question, f"{x.core} min")
+        for x in chapters
+    }
+    for number, (title, question) in PLANNED.items():
+        rows.setdefault(number, (f"{number}. {title} (planned)", question, ""))
+    table = [("chapter", "question", "core"), ("---",) * 3]
+    for _, (chapter, question, core) in sorted(rows.items()):
+        table.append((chapter, question[:1].upper() + question[1:], core))
+    return "\n".join(f"| {' | '.join(row[: 2 + times])} |" for row in table)

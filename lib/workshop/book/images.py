@@ -34,10 +34,11 @@ def resize_image(source: Path, target: Path) -> tuple[int, int]:
 
 
 def write_tag(src: str, size: tuple[int, int], alt: str) -> str:
-    """Return a picture's element: its size is known before it is loaded."""
+    """Return a picture in its box: its size is known before it is loaded."""
     return (
+        f'<span class="drawn" style="--drawn: {size[0]}px">'
         f'<img src="{src}" width="{size[0]}" height="{size[1]}"'
-        f' loading="lazy" decoding="async" alt="{html.escape(alt)}">'
+        f' loading="lazy" decoding="async" alt="{html.escape(alt)}"></span>'
     )
 
 
@@ -56,7 +57,7 @@ def offer_diagram(src: str, svg: str, alt: str, name: str) -> str:
     return (
         f'<div class="diagram">{write_tag(src, size, alt)}'
         f'<a class="take" href="{src}" download="{name}">'
-        "Download this diagram (SVG)</a></div>"
+        "Download (SVG)</a></div>"
     )
 
 

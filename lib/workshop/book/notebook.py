@@ -32,9 +32,8 @@ def normalize(
     """Take out what differs between two executions of the same notebook.
 
     Cells get their position as id; views of live widgets, progress bars and the
-    kernel's version are removed. All other metadata is derived: cells of setup,
-    proof and plumbing are folded, and Colab is asked for a GPU only if the
-    chapter needs one.
+    kernel's version are removed. All other metadata is derived: plumbing is
+    folded, and Colab is asked for a GPU only if the chapter needs one.
 
     Args:
         notebook: changed in place.
@@ -56,7 +55,7 @@ def normalize(
         cell.id = f"cell-{number}"
         cell.metadata = nbformat.from_dict(
             {k: v for k, v in cell.metadata.items() if k in KEPT}
-            | ({} if find_kind(read_tags(cell)) == "open" else FOLDED)
+            | (FOLDED if find_kind(read_tags(cell)) == "plumbing" else {})
         )
         if cell.cell_type == "code":
             cell.outputs = join_streams(filter(None, map(clean_output, cell.outputs)))

@@ -1,11 +1,6 @@
-"""The site around the pages: its index, its map, and a page for lost readers.
-
-Source: sitemaps, https://www.sitemaps.org/protocol.html
-"""
+"""The site around the pages: its index, old addresses, a page for lost readers."""
 
 from pathlib import Path
-from urllib.parse import urljoin
-from xml.sax.saxutils import escape
 
 from workshop.book.chapter_opening import get_repository_address
 from workshop.book.page_context import POLICY
@@ -28,11 +23,6 @@ REDIRECT = """<!DOCTYPE html>
 """
 # Old addresses of pages, and where their content is now.
 MOVED = {"chapters/misconceptions": "errata.html"}
-MAP = """<?xml version="1.0" encoding="UTF-8"?>
-<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">
-{}
-</urlset>
-"""
 
 
 def find_home_address(app) -> str:
@@ -50,11 +40,8 @@ def show_home_address(app, pagename, templatename, context, doctree) -> None:
         context["home"] = find_home_address(app)
 
 
-def write_index_and_sitemap(app, exception) -> None:
-    """Write the index and old addresses, which lead on, and the map of all pages.
-
-    A map's addresses are whole only where the book knows where it stands.
-    """
+def write_index(app, exception) -> None:
+    """Write the index and old addresses, which lead on."""
     if exception is not None or app.builder.name != "html":
         return
     out, first = Path(app.outdir), f"{app.config.root_doc}.html"
@@ -64,10 +51,6 @@ def write_index_and_sitemap(app, exception) -> None:
     for old, new in MOVED.items():
         page = REDIRECT.format(policy=POLICY, title=title, page=new)
         (out / f"{old}.html").write_text(page, "utf8")
-    names = [f"{name}.html" for name in sorted(app.env.found_docs)]
-    places = (escape(urljoin(find_home_address(app), name)) for name in names)
-    rows = "\n".join(f"<url><loc>{place}</loc></url>" for place in places)
-    (out / "sitemap.xml").write_text(MAP.format(rows), "utf8")
 
 
 def add_404_page(app, config) -> None:
@@ -79,4 +62,4 @@ def setup(app) -> None:
     """Connect to Sphinx: a page more, and what is written last."""
     app.connect("config-inited", add_404_page, priority=900)
     app.connect("html-page-context", show_home_address, priority=820)
-    app.connect("build-finished", write_index_and_sitemap, priority=900)
+    app.connect("build-finished", write_index, priority=900)

@@ -23,6 +23,10 @@ from workshop.book.images import write_image
 NAME = "attention_measured"
 FOLDER = Path(__file__).with_name("theme")
 KERNEL = r"x-thebe-config|<script>kernelName = "
+DEPTHS = {
+    "core": "The shortest way through the chapter",
+    "deeper": "For later: no core section needs it",
+}
 CROSS_REFERENCES = {"std", "std-doc", "std-ref", "doc"}
 
 
@@ -52,6 +56,9 @@ class BookTranslator(HTML5Translator):
         if node["classes"] and {*node["classes"]} <= CROSS_REFERENCES:
             return
         super().visit_inline(node)
+        if "depth" in node["classes"]:
+            said = f'<span title="{DEPTHS[node.astext()]}"'
+            self.body[-1] = self.body[-1].replace("<span", said, 1)
 
     def depart_inline(self, node) -> None:
         """Close what `visit_inline` has opened."""

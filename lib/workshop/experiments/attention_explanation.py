@@ -27,7 +27,6 @@ from attnbook.diagnose.explanations import (
     measure_permutation,
     multiply_gradient_by_input,
     multiply_weights_by_norms,
-    rank_correlation,
     total_variation,
 )
 from attnbook.models.attention_classifier import (
@@ -55,7 +54,7 @@ EPSILON = 0.01  # change of the output (total variation) that is "the same"
 TASKS = {"question": draw_question_task, "keyword": draw_keyword_task}
 STEPS = {"question": 2400, "keyword": 600}
 ENCODERS = ("recurrent", "embedding")
-PENALTIES = (0.1, 1.0)  # of the weight on the evidence
+PENALTIES = (1.0,)  # of the weight on the evidence
 STRENGTH = 0.01  # of the divergence that the trained adversary seeks
 
 Loss = Callable[[QuestionBatch], Float[Tensor, ""]]
@@ -166,7 +165,7 @@ def test_model(model: AttentionClassifier, task: str) -> Tested:
 
 
 def summarize(tested: Tested) -> dict:
-    """Return accuracy, naming, τ with the other measures, and distances."""
+    """Return accuracy, the weight on the evidence, and what is named."""
     batch, measures = tested.batch, tested.measures
     right = tested.output.argmax(-1) == batch.answer
     mass = tested.weights.gather(1, batch.evidence[:, None])
@@ -183,24 +182,7 @@ def summarize(tested: Tested) -> dict:
             ]
             for name, x in measures.items()
         },
-        "tau": {
-            f"{one}, {other}": average_tau(measures[one], measures[other])
-            for one, other in (
-                ("attention", "erasure"),
-                ("attention", "gradient"),
-                ("erasure", "gradient"),
-            )
-        },
     }
-
-
-def average_tau(first: Tensor, second: Tensor) -> float | None:
-    """Return the mean of Kendall's τ over the sequences; None without any.
-
-    τ does not exist for equal weights, which have no order.
-    """
-    tau = rank_correlation(first, second)
-    return None if tau.isnan().all() else float(tau.nanmean())
 
 
 def find_twins(batch: QuestionBatch) -> Bool[Tensor, " B"]:
@@ -242,11 +224,6 @@ def compare_models(tested: Tested, base: Tested) -> dict:
     return {
         "output_change": float(total_variation(tested.output, base.output).mean()),
         "divergence": float(jensen_shannon(tested.weights, base.weights).mean()),
-        "tau": {
-            name: average_tau(x, base.measures[name])
-            for name, x in tested.measures.items()
-            if name != "weighted value"
-        },
     }
 
 
@@ -289,21 +266,6 @@ def summarize_seed(
     return rows
 
 
-def describe_example(tested: dict[str, Tested], index: int) -> dict:
-    """Return one test sequence with the importance of its words."""
-    batch = tested["plain"].batch
-    return {
-        "words": batch.words[index].tolist(),
-        "question": int(batch.question[index]),
-        "answer": int(batch.answer[index]),
-        "evidence": int(batch.evidence[index]),
-        "measures": {
-            name: {k: x[index].tolist() for k, x in one.measures.items()}
-            for name, one in tested.items()
-        },
-    }
-
-
 @recorded(
     on_cpu=True,
     seeds=SEEDS,
@@ -315,24 +277,11 @@ def describe_example(tested: dict[str, Tested], index: int) -> dict:
 )
 def attention_explanation() -> dict:
     """Record which measures name the evidence, and published tests of it."""
-    rows, between, examples, parameters = [], [], {}, {}
+    rows, parameters = [], {}
     for task in TASKS:
         for encoder in ENCODERS:
-            plain = []
             for seed in SEEDS:
                 tested = run_seed(task, encoder, seed)
                 rows += summarize_seed(task, encoder, seed, tested)
-                plain.append(tested["plain"])
-                if seed == SEEDS[0]:
-                    examples[f"{task}, {encoder}"] = describe_example(tested, 0)
-            parameters[encoder] = count_parameters(plain[0].model)
-            for i, one in enumerate(plain):
-                compared = compare_models(one, plain[i - 1])
-                pair = {"seeds": [SEEDS[i], SEEDS[i - 1]]}
-                between.append({"task": task, "encoder": encoder} | pair | compared)
-    return {
-        "rows": rows,
-        "between_seeds": between,
-        "examples": examples,
-        "parameters": parameters,
-    }
+            parameters[encoder] = count_parameters(tested["plain"].model)
+    return {"rows": rows, "parameters": parameters}

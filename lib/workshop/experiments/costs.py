@@ -1,7 +1,6 @@
 """What attention takes on one core, and what recorded timings share.
 
-Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width of a
-    head, C model width
+Axes: B batch, H heads, T queries, S keys, D width of a head, C model width
 """
 
 import time
@@ -12,11 +11,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attnbook.attention.multi_head import GroupedQueryAttention, grouped_query
+from attnbook.attention.multi_head import GroupedQueryAttention
 from attnbook.attention.scaled_dot_product import attend, attend_in_query_chunks
 from attnbook.models.devices import use_seed
 from attnbook.profiling.allocations import measure_peak_bytes
-from attnbook.profiling.exponentials import measure_exponential_rate
 from attnbook.profiling.roofline import measure_copy_rate, measure_product_rate
 from attnbook.profiling.timing import time_calls
 from workshop.experiments.record import CORES, recorded
@@ -144,8 +142,6 @@ H, D = 4, 64
 LENGTHS = (256, 512, 1024, 2048, 4096)
 LAYER = (1, 12, 4096, 64)  # a layer of GPT-2 (small), at 4096 tokens
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-MODEL, HEADS = 512, (1, 2, 4, 8, 16, 32)
-DECODED, GROUPS = (8, 32, 4096, 64), (32, 8, 1)
 
 
 def draw_inputs(*shape: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
@@ -216,41 +212,6 @@ def measure_layer_memory() -> dict[str, int]:
     }
 
 
-def measure_precisions(length: int) -> dict[str, dict]:
-    """Return what the same attention takes in each precision."""
-    made: Calls = {}
-    sdpa = F.scaled_dot_product_attention
-    for name, dtype in DTYPES.items():
-        given = draw_inputs(1, H, length, D, dtype=dtype)[:3]
-        made[f"attend, {name}"] = lambda given=given: attend(*given)
-        made[f"sdpa, {name}"] = lambda given=given: sdpa(*given)
-    with torch.no_grad():
-        return summarize_times(made, ROUNDS)
-
-
-def measure_heads(length: int) -> dict[str, dict]:
-    """Return what H heads of width C / H take, at the same C."""
-    made: Calls = {}
-    for count in HEADS:
-        given = draw_inputs(1, count, length, MODEL // count)[:3]
-        made[str(count)] = lambda given=given: attend(*given)
-    with torch.no_grad():
-        return summarize_times(made, ROUNDS)
-
-
-def measure_groups() -> dict[str, dict]:
-    """Return what one new query takes against a cache, for G groups."""
-    B, count, S, width = DECODED
-    made: Calls = {}
-    for G in GROUPS:
-        query = draw_inputs(B, count, 1, width)[0]
-        _, key, value, _ = draw_inputs(B, G, S, width)
-        given = query, key, value
-        made[str(G)] = lambda given=given: grouped_query(*given)
-    with torch.no_grad():
-        return summarize_times(made, ROUNDS)
-
-
 @recorded(
     on_cpu=True,
     seeds=[0],
@@ -259,66 +220,14 @@ def measure_groups() -> dict[str, dict]:
     lengths=list(LENGTHS),
     rounds=ROUNDS,
     rows=ROWS,
-    sizes={"H": H, "D": D, "layer": LAYER, "decoded": DECODED}
-    | {"C": BLOCK_WIDTH, "split": MODEL},
+    sizes={"H": H, "D": D, "layer": LAYER, "C": BLOCK_WIDTH},
 )
 def attention_cost() -> dict:
-    """Record ceilings, steps, memory, and what each size changes."""
+    """Record ceilings, steps, memory, and training with other sizes."""
     results: dict = {"before": measure_ceilings()}
     results["steps"] = {str(n): measure_steps(n) for n in LENGTHS}
-    results["both"] = {
-        str(n): summarize_times(list_implementations(draw_inputs(1, H, n, D)), ROUNDS)
-        for n in LENGTHS[:-1]
-    }
-    results["precisions"] = measure_precisions(1024)
-    results["heads"] = measure_heads(1024)
-    results["groups"] = measure_groups()
     calls = {f"{B} x {n}": make_training_step(B, n) for B, n in BLOCK_STEPS}
     results["training"] = summarize_times(calls, 5)
     results["after"] = measure_ceilings()
     results["training, bytes"] = {n: measure_peak_bytes(x) for n, x in calls.items()}
     return results | {"layer": measure_layer_memory()}
-
-
-TILE_THREADS, TILE_ROUNDS, TILE = 1, 50, 128
-WIDTHS = (16, 32, 64, 128, 256)
-
-
-def measure_tile(width: int, rounds: int) -> dict[str, dict]:
-    """Return what both products and the exponentials of a tile take."""
-    rng = torch.Generator().manual_seed(0)
-    query, key, value = torch.randn(3, TILE, width, generator=rng)
-    scores = query @ key.mT
-    weights = torch.exp(scores - scores.amax(-1, keepdim=True))
-    square, output = torch.empty_like(scores), torch.empty_like(value)
-    return summarize_times(
-        {
-            "scores": lambda: torch.matmul(query, key.mT, out=square),
-            "values": lambda: torch.matmul(weights, value, out=output),
-            "exponentials": lambda: torch.exp(scores, out=square),
-        },
-        rounds,
-    )
-
-
-@recorded(
-    on_cpu=True,
-    seeds=[0],
-    threads=TILE_THREADS,
-    cores=CORES,
-    rounds=TILE_ROUNDS,
-    tile=TILE,
-    widths=list(WIDTHS),
-)
-def exponential_cost() -> dict:
-    """Record both rates, and the two parts of a tile for each width.
-
-    Everything lies in the cache: one tile of queries against one tile of keys.
-    """
-    return {
-        "rates": {
-            "product": measure_product_rate(rounds=TILE_ROUNDS),
-            "exponential": measure_exponential_rate(TILE, TILE_ROUNDS),
-        },
-        "widths": {str(D): measure_tile(D, TILE_ROUNDS) for D in WIDTHS},
-    }

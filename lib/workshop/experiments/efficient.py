@@ -21,12 +21,8 @@ from attnbook.models.devices import find_device, use_seed
 from attnbook.models.encoder_decoder import count_parameters
 from attnbook.models.sequence_mixers import (
     MIXERS,
-    MORE_MIXERS,
     WINDOW,
-    GatedMixer,
     MixerModel,
-    SequenceMixer,
-    SoftmaxMixer,
 )
 from attnbook.training.language_modeling import (
     compute_guessing_losses,
@@ -350,8 +346,6 @@ def efficient_copying() -> dict:
 
 
 TEXT_LENGTH, TEXT_BATCH, TEXT_STEPS, TEXT_TESTED = 256, 8, 400, 128
-TEXT_METHODS = [x for x in MIXERS | MORE_MIXERS if x != "full, rotary"]
-EARLY = 8  # the first query whose weights are looked at
 TEXT_SIZES = {"width": 64, "heads": 4, "hidden": 128}
 
 
@@ -375,7 +369,7 @@ def validate_text(model: MixerModel) -> float:
 
 
 def measure_losses(model: MixerModel) -> dict[str, float | list[float]]:
-    """Return the test loss, also by position, and what attention looks at."""
+    """Return the test loss, also by position."""
     ids, wanted = draw_test_windows(model)
     logits = model(ids)
     parts = [
@@ -387,37 +381,7 @@ def measure_losses(model: MixerModel) -> dict[str, float | list[float]]:
     return {
         "loss": float(compute_next_token_loss(logits, wanted)),
         "loss_by_position": parts,
-        **look_at_first_token(model, ids),
     }
-
-
-def look_at_first_token(model: MixerModel, ids: Tensor) -> dict[str, list[float]]:
-    """Return the mean weights on the first token and on a sink, by block.
-
-    "first_early" is of queries that still see the first token in a window,
-    "first_late" of all later ones; "sink" is what the weights lack to a sum of
-    1, and "gate" the mean gate. A method without them has none of these.
-    """
-    found: dict[str, list[float]] = {}
-
-    def note(name: str, value: Tensor) -> None:
-        found.setdefault(name, []).append(float(value.mean()))
-
-    def look(mixer: SequenceMixer, inputs: tuple, _) -> None:
-        if isinstance(mixer, SoftmaxMixer):
-            query, key, _ = mixer.project(inputs[0])
-            weights = mixer.weights(query, key)
-            note("first_early", weights[..., EARLY:WINDOW, 0])
-            note("first_late", weights[..., WINDOW:, 0])
-            note("sink", (1 - weights.sum(-1)).clamp(min=0))
-        if isinstance(mixer, GatedMixer):
-            note("gate", mixer.gate(inputs[0]).sigmoid())
-
-    hooks = [b.mixer.register_forward_hook(look) for b in model.blocks]
-    model(ids[:32])
-    for hook in hooks:
-        hook.remove()
-    return found
 
 
 def make_text_study() -> Study:
@@ -428,18 +392,13 @@ def make_text_study() -> Study:
 
 @experiment()
 def efficient_language_model() -> dict:
-    """Record the loss of every method on held-out text.
-
-    Source: attention sinks: Xiao et al. (2023), section 3.1,
-        https://arxiv.org/abs/2309.17453; the experiment is ours.
-    """
+    """Record the loss of every method on held-out text."""
     return record_study(
         "efficient_language_model",
         make_text_study(),
-        TEXT_METHODS,
+        list(MIXERS),
         {"guesses": compute_guessing_losses("test")},
         length=TEXT_LENGTH,
         size=TEXT_BATCH,
         tested=TEXT_TESTED,
-        early=EARLY,
     )

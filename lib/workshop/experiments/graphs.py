@@ -1,4 +1,4 @@
-"""When attention over neighbors pays: drawn graphs, and linked help pages.
+"""When attention over neighbors pays: drawn lookups, and linked help pages.
 
 Axes: N pages, E edges
 """
@@ -13,14 +13,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attnbook.data.graphs import (
-    CLASSES,
-    NEIGHBORS,
-    TOPICS,
     GraphTask,
     HelpGraph,
     draw_labeled,
     draw_lookup,
-    draw_noisy_graph,
     load_help_graph,
 )
 from attnbook.diagnose.neighborhoods import measure_mass, shuffle_within_targets
@@ -36,7 +32,6 @@ from attnbook.training.loop import optimize
 from workshop.experiments.record import recorded, sweep
 
 TASK_SEEDS, TASK_RATE = (0, 1, 2), 1e-2
-TARGETS, WRONG, NOISE_STEPS = 128, (0, 2, 4, 6), 400
 GRAPHS, SIZES, LOOKUP_STEPS = 16, (8, 16), 800
 LOOKERS = (("mean", 1), ("GAT", 1), ("GAT", 8), ("GATv2", 1))  # and heads
 TESTED = 8  # newly drawn graphs
@@ -49,12 +44,11 @@ class Trial(NamedTuple):
     """What is trained, and on which graphs.
 
     Attributes:
-        method: "MLP", or the name of a layer.
+        method: the name of a layer.
         heads: of the first layer.
         classes: of the nodes.
         draw: returns a graph.
         steps: how many, each on a new graph.
-        own: whether a node is its own neighbor.
     """
 
     method: str
@@ -62,33 +56,26 @@ class Trial(NamedTuple):
     classes: int
     draw: Draw
     steps: int
-    own: bool
-
-    def join_edges(self, task: GraphTask) -> Int[Tensor, "2 E"]:
-        """Return the edges that the first layer reads; an MLP's lead to self.
-
-        The edges of the task come first.
-        """
-        selves = join_selves(task.edges, len(task.features))
-        if self.method == "MLP":
-            return selves
-        return torch.cat([task.edges, selves], 1) if self.own else task.edges
 
     def classify(self, model: GraphNetwork, task: GraphTask) -> Float[Tensor, "T K"]:
         """Return the logits; with its edges, the second layer is linear."""
         selves = join_selves(task.edges, len(task.features))
-        logits = model(task.features, self.join_edges(task), selves)
+        logits = model(task.features, task.edges, selves)
         return logits[: len(task.labels)]
 
 
 def train_trial(trial: Trial, seed: int) -> GraphNetwork:
     """Train on a new graph each step; the rate decreases linearly to 0."""
     rng = torch.Generator().manual_seed(seed)
-    kind = "mean" if trial.method == "MLP" else trial.method
     inputs, width = trial.draw(rng).features.shape[1], WIDTH // trial.heads
     with use_seed(seed):
         model = GraphNetwork(
-            NEIGHBOR_LAYERS[kind], inputs, trial.classes, width, trial.heads, 0.0
+            NEIGHBOR_LAYERS[trial.method],
+            inputs,
+            trial.classes,
+            width,
+            trial.heads,
+            0.0,
         )
 
     def compute_loss(task: GraphTask) -> Float[Tensor, ""]:
@@ -106,16 +93,11 @@ def train_trial(trial: Trial, seed: int) -> GraphNetwork:
 def score_trial_weights(
     trial: Trial, model: GraphNetwork, task: GraphTask
 ) -> Float[Tensor, "2 H"]:
-    """Return the weight on right neighbors by head, and the chance level.
-
-    Edges from nodes to themselves are left out: the weights of the others are
-    divided by their sum.
-    """
-    edges = trial.join_edges(task)
-    weights = model.first.compute_weights(task.features, edges)
+    """Return the weight on right neighbors by head, and the chance level."""
+    weights = model.first.compute_weights(task.features, task.edges)
     scored = (
         measure_mass(head, task.edges[1], task.right, len(task.labels))
-        for head in weights[:, : len(task.right)]
+        for head in weights
     )
     return torch.stack([x.mean(1) for x in scored], dim=1)
 
@@ -131,8 +113,6 @@ def score_trial(trial: Trial, model: GraphNetwork) -> dict:
     tasks = [trial.draw(rng) for _ in range(TESTED)]
     found = [trial.classify(model, x).argmax(-1) == x.labels for x in tasks]
     result = {"accuracy": float(torch.cat(found).double().mean())}
-    if trial.method == "MLP":
-        return result
     mass, chance = torch.stack(
         [score_trial_weights(trial, model, x) for x in tasks]
     ).mean(0)
@@ -155,27 +135,6 @@ def measure_trial(trial: Trial, seed: int) -> dict:
     }
 
 
-@recorded(
-    on_cpu=True,
-    seeds=TASK_SEEDS,
-    steps=NOISE_STEPS,
-    neighbors=NEIGHBORS,
-    tested=TESTED * TARGETS,
-)
-def graph_noise() -> list[dict]:
-    """Record the accuracy by the number of wrong neighbors."""
-
-    def measure(asked: int, wrong: int, method: str, seed: int) -> dict:
-        draw = partial(draw_noisy_graph, TARGETS, asked, wrong)
-        trial = Trial(method, 4, CLASSES, draw, NOISE_STEPS, own=True)
-        return measure_trial(trial, seed)
-
-    methods = ("MLP", *NEIGHBOR_LAYERS)
-    return sweep(
-        measure, asked=(1, TOPICS), wrong=WRONG, method=methods, seed=TASK_SEEDS
-    )
-
-
 @recorded(on_cpu=True, seeds=TASK_SEEDS, steps=LOOKUP_STEPS, tested=TESTED * GRAPHS)
 def graph_lookup() -> list[dict]:
     """Record the accuracy of lookups: one head and eight, GAT and GATv2.
@@ -187,7 +146,7 @@ def graph_lookup() -> list[dict]:
     for size in SIZES:
         draw = partial(draw_lookup, GRAPHS, size)
         for method, heads in LOOKERS:
-            trial = Trial(method, heads, size, draw, LOOKUP_STEPS, own=False)
+            trial = Trial(method, heads, size, draw, LOOKUP_STEPS)
             rows += [{"size": size} | measure_trial(trial, seed) for seed in TASK_SEEDS]
     return rows
 

@@ -1,4 +1,4 @@
-"""Heads: how many, what makes them alike, which can share or go.
+"""Heads: how many, what reads their averages, which can share or go.
 
 Axes: B batch, S items, H query heads, G groups, D width of a head, C model width
 """
@@ -18,7 +18,6 @@ from attnbook.models.devices import find_device, use_seed
 from attnbook.models.encoder_decoder import count_parameters
 from attnbook.training.associative_recall import (
     compute_error_rates,
-    get_targets,
     train,
 )
 from attnbook.training.run import load_trained
@@ -28,6 +27,7 @@ from workshop.experiments.record import recorded, sweep
 
 SEEDS, STEPS = (0, 1, 2), 600
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
+WIDTH = 64
 
 
 def build_model(seed: int, heads: int, **settings) -> task.AssociativeRecallModel:
@@ -73,101 +73,59 @@ def heads_lookups() -> dict:
     }
 
 
-def diversity_loss(weights: Tensor) -> Tensor:
-    """Return the mean cosine of two different heads: the diversity loss."""
-    like = head_similarity(weights[:, :, None])
-    heads = len(like)
-    return (like.sum() - like.trace()) / (heads * (heads - 1))
+READOUT_STEPS, READOUT_RATE, READOUT_WIDTH = 4000, 3e-3, 512
 
 
-def weak_diversity_loss(weights: Tensor) -> Tensor:
-    """Return a hundredth of the diversity loss."""
-    return diversity_loss(weights) / 100
+def build_with_two_layer_readout(seed: int) -> task.AssociativeRecallModel:
+    """Return a model with one head whose context is read by two layers."""
+    model = build_model(seed, 1)
+    with use_seed(seed):
+        read = nn.Sequential(
+            nn.Linear(WIDTH, READOUT_WIDTH),
+            nn.ReLU(),
+            nn.Linear(READOUT_WIDTH, task.QUERIES * task.SYMBOLS),
+        )
+    model.answer = read.to(get_device())  # type: ignore[assignment]
+    return model
 
 
-def compute_address_targets(tables: task.LookupTables) -> Tensor:
-    """Return answers that need no table: the addresses asked, halved."""
-    return tables.queries // 2
+@torch.no_grad()
+def measure_weights_by_place(model: task.AssociativeRecallModel) -> list[float]:
+    """Return the mean weight on the item of each place, on tables unseen."""
+    tables = task.draw_tables(2000, torch.Generator().manual_seed(10**6))
+    tables = tables.to(find_device(model))
+    _, weights = model(tables)
+    there = tables.addresses[:, None] == tables.queries[:, :, None]  # (B, N, S)
+    return (weights * there).sum(-1).mean(0).tolist()
 
 
-def share_embeddings(model: task.AssociativeRecallModel) -> None:
-    """Give eight addresses one embedding each: they cannot be told apart."""
-    with torch.no_grad():
-        rows = torch.arange(task.ADDRESSES, device=find_device(model)) // 8
-        model.address.weight.copy_(model.address.weight[rows])
-    model.address.weight.requires_grad_(False)
+@recorded(seeds=SEEDS, steps=READOUT_STEPS, rate=READOUT_RATE, hidden=READOUT_WIDTH)
+def heads_readout() -> dict:
+    """Record four lookups by one head whose average is read in two ways."""
+
+    def measure(readout: str, seed: int) -> dict:
+        if readout == "two layers":
+            model = build_with_two_layer_readout(seed)
+        else:
+            model = build_model(seed, 1)
+        train(model, READOUT_STEPS, seed, READOUT_RATE)
+        by_place = compute_error_rates(model)
+        return {
+            "error": float(by_place.mean()),
+            "by_place": by_place.tolist(),
+            "weights": measure_weights_by_place(model),
+            "parameters": count_parameters(model),
+        }
+
+    return {
+        "rows": sweep(measure, readout=("one linear layer", "two layers"), seed=SEEDS)
+    }
 
 
-def copy_first_head(model: task.AssociativeRecallModel) -> None:
-    """Begin with eight copies of one head."""
-    with torch.no_grad():
-        for part in ("query", "key"):
-            layer = getattr(model.attention, part)
-            first = layer.weight[: layer.weight.shape[0] // 8]
-            layer.weight.copy_(first.repeat(8, 1))
-            layer.bias.copy_(layer.bias[: len(first)].repeat(8))
-
-
-# What is tried, with 8 heads unless said: settings of the model, of training,
-# and what is done to the model first.
-TRIED: dict[str, tuple[dict, dict, Callable | None]] = {
-    "as it is": ({}, {}, None),
-    "half of the weights dropped": ({"dropout": 0.5}, {}, None),
-    "nine tenths dropped": ({"dropout": 0.9}, {}, None),
-    "heads 2 wide": ({"heads": 32}, {}, None),
-    "learning rate x 10": ({}, {"rate": 1e-1}, None),
-    "learning rate x 100": ({}, {"rate": 1.0}, None),
-    "addresses that look alike": ({}, {}, share_embeddings),
-    "a task that needs no table": ({}, {"target": compute_address_targets}, None),
-    "eight copies of one head": ({}, {}, copy_first_head),
-    "diversity loss": ({}, {"extra": diversity_loss}, None),
-    "diversity loss / 100": ({}, {"extra": weak_diversity_loss}, None),
-    "nine tenths dropped, diversity loss / 100": (
-        {"dropout": 0.9},
-        {"extra": weak_diversity_loss},
-        None,
-    ),
-    "eight copies, diversity loss / 100": (
-        {},
-        {"extra": weak_diversity_loss},
-        copy_first_head,
-    ),
-    "learning rate x 10, diversity loss": (
-        {},
-        {"rate": 1e-1, "extra": diversity_loss},
-        None,
-    ),
-    "eight copies, diversity loss": ({}, {"extra": diversity_loss}, copy_first_head),
-}
-
-
-@recorded(seeds=SEEDS)
-def heads_collapse() -> dict:
-    """Record what makes heads alike, what parts them, and what it costs.
-
-    Source: the penalty on like heads as in Li et al. (2018), section 3.2,
-        https://arxiv.org/abs/1810.10183
-    """
-
-    def measure(what: str, seed: int) -> dict:
-        settings, training, first = TRIED[what]
-        model = build_model(seed, **({"heads": 8} | settings))
-        if first is not None:
-            first(model)
-        train(model, STEPS, seed, **training)
-        target = training.get("target", get_targets)
-        error = float(compute_error_rates(model, target=target).mean())
-        return {"error": error, **measure_similarity(model)}
-
-    return {"rows": sweep(measure, what=TRIED, seed=SEEDS), "steps": STEPS}
-
-
-WIDTH = 64
 # H, G and D. The parameters of the projections are 2 C D (H + G), the numbers
 # cached for each item 2 G D.
 SETTINGS = {
     "equal parameters": [(8, 8, 8), (12, 4, 8), (14, 2, 8), (15, 1, 8)],
-    "equal heads": [(8, 8, 8), (8, 4, 8), (8, 2, 8), (8, 1, 8)],
     "equal cache": [
         (1, 1, 16), (2, 2, 8), (4, 4, 4), (8, 2, 8), (8, 1, 16),
     ],

@@ -123,7 +123,7 @@ DECODERS = {
 
 def draw_task() -> Task:
     """Return 6,000 sentences of 3 to 8 words, 200 to choose, 400 to test."""
-    pairs = grammar.load_short()
+    pairs = grammar.load_short(8)
     parts = (
         pairs[:TRAINED],
         pairs[TRAINED : TRAINED + HELD_OUT],

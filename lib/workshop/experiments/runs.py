@@ -54,14 +54,13 @@ SHORT_HELP = replace(HELP, **LUONG)
 SHORT_TALK = replace(TALK, ship=False, **LUONG)
 VARIANTS = {
     "dot": {"score": "dot"},
+    "scaled_dot": {"score": "scaled_dot"},
     "general": {},
     "concat": {"score": "concat"},
     "location": {"score": "location"},
     "feeding": {"feeding": True},
     "monotonic": {"window": "monotonic", "reach": 3},
     "predictive": {"window": "predictive", "reach": 3},
-    "before_dot": {"after": False, "score": "dot"},
-    "before_general": {"after": False},
 }
 # The maps of the chapter are drawn with these models' weights.
 DRAWN = ("general", "location", "predictive", "monotonic")
@@ -80,7 +79,7 @@ LUONG_RUNS = {
     **{
         f"cmudict_luong_{score}_{s}": change_seed(SHORT, s, score=score)
         for s in range(3)
-        for score in ("dot", "general", "concat", "location")
+        for score in ("dot", "general", "concat")
     },
 }
 # Chapter 6: as many parameters whatever the number of heads.
@@ -109,9 +108,7 @@ LEADER_RUNS = {
         f"cmudict_{name}_twice_0": replace(run, recipe=replace(run.recipe, epochs=14))
         for name, run in PAIR.items()
     },
-    **{
-        f"cmudict_{name}_quarter_0": replace(run, every=4) for name, run in PAIR.items()
-    },
+    "cmudict_attention_quarter_0": replace(SPELL, every=4),
     "libreoffice_transformer_0": replace(HELP, embedding=132, hidden=528, **BLOCKS),
     **{
         f"grammar_transformer_{s}": change_seed(TALK_BLOCKS, s, ship=s == 0)
@@ -141,10 +138,6 @@ RUNS = {
         f"cmudict_fixed_quarter_{s}": change_seed(SPELL_FIXED, s, every=4)
         for s in range(2)
     },
-    # An LSTM has three gates and a candidate, a GRU two gates and a candidate:
-    # narrower, it has as many parameters.
-    "cmudict_attention_lstm_0": replace(SPELL, cell="lstm", encoder=84, decoder=166),
-    "cmudict_fixed_lstm_0": replace(SPELL_FIXED, cell="lstm", encoder=80, decoder=168),
     **LUONG_RUNS,
     **HEADS_RUNS,
     **LEADER_RUNS,

@@ -34,8 +34,8 @@ STEPS = {
     **{
         name: f"grammar_luong_{name}_0"
         for name in (
-            *("before_dot", "before_general", "dot", "general", "concat"),
-            *("location", "monotonic", "predictive", "feeding"),
+            *("dot", "general", "concat", "location"),
+            *("monotonic", "predictive", "feeding"),
         )
     },
 }

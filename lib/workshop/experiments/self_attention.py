@@ -7,8 +7,6 @@ from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
-from torch import Tensor, nn
 
 from attnbook.models.devices import use_seed
 from attnbook.models.relation_model import (
@@ -97,20 +95,6 @@ def projections() -> dict:
 LENGTHS, PATH_SEEDS, WIDTH = (2, 4, 8, 16, 32, 64, 128, 256, 512), range(5), 64
 
 
-RECALLED, RECALL_SEEDS, RECALL_STEPS, SYMBOLS = (16, 64, 256), (0, 1, 2), 300, 16
-MORE_STEPS = 1200
-
-
-TRAINED = (
-    "gru",
-    "lstm",
-    "lstm, forget bias 1",
-    "lstm, forget bias 3",
-    "lstm, forget bias 5",
-    "attention",
-)
-
-
 def measure_gradient_norms_at_ends(
     kind: str, length: int, seed: int
 ) -> tuple[float, float]:
@@ -124,53 +108,14 @@ def measure_gradient_norms_at_ends(
     )
 
 
-class RecallModel(nn.Module):
-    """Name the first symbol, which is marked, from the last position."""
-
-    def __init__(self, kind: str):
-        super().__init__()
-        self.embed = nn.Embedding(2 * SYMBOLS, WIDTH)
-        self.layer = SEQUENCE_LAYERS[kind](WIDTH)
-        self.readout = nn.Linear(WIDTH, SYMBOLS)
-
-    def forward(self, text: Int[Tensor, "B T"]) -> Float[Tensor, "B V"]:
-        """Return logits of the symbol at the first place."""
-        first = torch.arange(text.shape[1], device=text.device) == 0
-        return self.readout(self.layer(self.embed(text + SYMBOLS * first))[0][:, -1])
-
-
-def train_recall(kind: str, length: int, seed: int, steps: int) -> dict:
-    """Train to name the first symbol; return the share of wrong answers."""
-    with use_seed(seed):
-        model = RecallModel(kind).to(get_device())
-    rng = torch.Generator().manual_seed(seed)
-    losses: list[float] = []
-
-    def draw(count: int) -> Tensor:
-        symbols = torch.randint(SYMBOLS, (count, length), generator=rng)
-        return symbols.to(get_device())
-
-    optimize(
-        torch.optim.Adam(model.parameters(), lr=3e-3),
-        (draw(32) for _ in range(steps)),
-        lambda text: F.cross_entropy(model(text), text[:, 0]),
-        clip=1.0,
-        callbacks=[lambda _, loss: losses.append(loss)],
-    )
-    text = draw(512)
-    with torch.no_grad():
-        wrong = (model(text).argmax(-1) != text[:, 0]).double().mean()
-    return {"error": float(wrong), "loss": losses[-1]}
-
-
-@recorded(seeds=PATH_SEEDS, lengths=list(LENGTHS), recalled=list(RECALLED), width=WIDTH)
+@recorded(seeds=PATH_SEEDS, lengths=list(LENGTHS), width=WIDTH)
 def path_length() -> dict:
-    """Record the gradient at the first symbol, and what can be learned.
+    """Record the gradient of the last output at the first and the last position.
 
     Source: the question is that of Vaswani et al. (2017), section 4 and table 1,
         https://arxiv.org/abs/1706.03762; the experiments are ours.
     """
-    results: dict = {"first": {}, "last": {}, "recall": {}}
+    results: dict = {"first": {}, "last": {}}
     for kind in SEQUENCE_LAYERS:
         ends = [
             [measure_gradient_norms_at_ends(kind, n, s) for s in PATH_SEEDS]
@@ -178,21 +123,4 @@ def path_length() -> dict:
         ]
         results["first"][kind] = [[a for a, _ in row] for row in ends]
         results["last"][kind] = [[b for _, b in row] for row in ends]
-    for kind in TRAINED:
-        results["recall"][kind] = [
-            [train_recall(kind, n, s, RECALL_STEPS)["error"] for s in RECALL_SEEDS]
-            for n in RECALLED
-        ]
     return results
-
-
-@recorded(seeds=RECALL_SEEDS, length=max(RECALLED), steps=MORE_STEPS, width=WIDTH)
-def longer_recall() -> dict:
-    """Record what two LSTMs learn at the largest length in more steps."""
-    return {
-        kind: [
-            train_recall(kind, max(RECALLED), seed, MORE_STEPS)["error"]
-            for seed in RECALL_SEEDS
-        ]
-        for kind in ("lstm", "lstm, forget bias 5")
-    }

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.data.spoken_digits import RATE, WORDS, SpokenDigits, draw_digits
+from attnbook.data.spoken_digits import RATE, SpokenDigits, draw_digits
 from attnbook.diagnose.intervals import (
     crop_keys,
     extend_intervals,
@@ -35,24 +35,20 @@ from attnbook.diagnose.intervals import (
 from attnbook.diagnose.rollout import attention_rollout
 from attnbook.diagnose.weights import entropy, head_similarity
 from attnbook.models.attention_maps import record_weights
-from attnbook.models.head_edits import ablate_heads, average_outputs, record_heads
+from attnbook.models.head_edits import ablate_heads
 from attnbook.models.log_mel import STEP, log_mel_spectrogram
 from attnbook.models.whisper import (
     Whisper,
     keep_memory_projections,
-    transcribe_greedily,
 )
 from attnbook.models.whisper_tiny import (
     ALIGNMENT_HEADS,
-    END,
     PACKAGE,
     SHA256,
     START,
     load_whisper,
     load_whisper_tokenizer,
 )
-from attnbook.training.metrics import symbol_error_rate
-from workshop.experiments.listen_attend_spell import TEST_SEED, TESTED, draw_utterances
 from workshop.experiments.record import recorded
 
 if TYPE_CHECKING:
@@ -114,28 +110,19 @@ def draw_heard(model: Whisper, digits: Sequence[int], seed: int) -> list[Heard]:
 @torch.no_grad()
 def attend_to_digits(
     model: Whisper, heard: Heard
-) -> tuple[Float[Tensor, "L H T S"], dict[str, Float[Tensor, "T S"]]]:
-    """Return all cross-attention weights with which digits are predicted.
+) -> tuple[Float[Tensor, "L H T S"], Float[Tensor, "T S"]]:
+    """Return the cross-attention weights with which digits are predicted.
 
     Returns:
-        The weights of each head; and by name the `rollout` from the sound to
-        the prediction, with that of the encoder and without, where each
-        position of the encoder stands for its own time. All of them are on all
-        encoder positions.
+        The weights of each head, and the rollout from the sound to the
+        prediction. Both are on all encoder positions.
     """
     layers = [block.attention for block in model.decoder.blocks]
     with record_weights(layers) as kept:
         _, cross = model.decoder(heard.ids, heard.memory)
-    own, rows = torch.cat(kept), slice(len(START) - 1, -1)
-    paths = {
-        "rollout": heard.paths,
-        "rollout without the encoder": torch.eye(len(heard.paths)),
-    }
-    # Position t predicts token t + 1.
-    return cross[0, :, :, rows], {
-        name: roll_out_decoder(own, cross[0], encoder)[rows]
-        for name, encoder in paths.items()
-    }
+    rows = slice(len(START) - 1, -1)  # position t predicts token t + 1
+    rollout = roll_out_decoder(torch.cat(kept), cross[0], heard.paths)
+    return cross[0, :, :, rows], rollout[rows]
 
 
 def roll_out_decoder(
@@ -226,63 +213,25 @@ def score_order_alone(
     return torch.stack(shares).mean(dim=0)
 
 
-def score_steady_pace(heard: Sequence[Heard]) -> float:
-    """Return the share of digits that a pointer of constant speed is in."""
-    shares = []
-    for one in heard:
-        T = len(one.intervals)
-        times = (torch.arange(T) + 0.5) / T * one.positions * SECONDS
-        shares.append(share_peaks_inside(times, one.intervals))
-    return float(torch.stack(shares).mean())
-
-
-def combine_heads(
-    weights: Float[Tensor, "L H T S"], rollouts: dict[str, Tensor]
-) -> dict[str, Float[Tensor, "T S"]]:
-    """Return maps made of several heads, by name."""
-    listed = torch.stack([weights[head] for head in ALIGNMENT_HEADS])
-    return {
-        "mean of the listed heads": listed.mean(dim=0),
-        "mean of all heads": weights.mean(dim=(0, 1)),
-        "mean of the last layer": weights[-1].mean(dim=0),
-        **rollouts,
-    }
-
-
 def measure_heads(model: Whisper, heard: Sequence[Heard]) -> dict:
-    """Return the scores of all heads, and of maps made of several heads.
+    """Return the scores of all heads, and those of rollout.
 
     Returns:
-        `heads`, the scores (L, H) by name; `combined`, by the name of the map,
-        its scores; and `steady`, the share of a pointer of constant speed.
+        `heads`, the scores (L, H) by name; `rollout`, the scores by name.
     """
-    known = [one.intervals for one in heard]
-    scores: list[dict[str, Tensor]] = []
-    times: list[Tensor] = []
-    combined: dict[str, list[dict[str, Tensor]]] = {}
-    combined_times: dict[str, list[Tensor]] = {}
+    scores, rollouts, times = [], [], []
     for one in heard:
-        full, rollouts = attend_to_digits(model, one)
-        weights = crop_keys(full, one.positions)
-        rollouts = {name: crop_keys(x, one.positions) for name, x in rollouts.items()}
+        full, rollout = attend_to_digits(model, one)
+        weights, rollout = (crop_keys(x, one.positions) for x in (full, rollout))
         on_sound = full[..., : one.positions].sum(dim=-1).mean(dim=-1)
-        found = score_maps(weights, one)
-        found |= compare_maps(weights, rollouts["rollout"])
+        found = score_maps(weights, one) | compare_maps(weights, rollout)
         scores.append(found | {"on_sound": on_sound})
+        rollouts.append(score_maps(rollout, one))
         times.append(find_peak_times(weights, SECONDS))
-        for name, made in combine_heads(weights, rollouts).items():
-            combined.setdefault(name, []).append(score_maps(made, one))
-            peaks = find_peak_times(made, SECONDS)
-            combined_times.setdefault(name, []).append(peaks)
-    heads = average(scores) | {"order_alone": score_order_alone(times, known)}
+    order_alone = score_order_alone(times, [one.intervals for one in heard])
     return {
-        "heads": heads,
-        "combined": {
-            name: average(rows)
-            | {"order_alone": score_order_alone(combined_times[name], known)}
-            for name, rows in combined.items()
-        },
-        "steady": score_steady_pace(heard),
+        "heads": average(scores) | {"order_alone": order_alone},
+        "rollout": average(rollouts),
     }
 
 
@@ -294,9 +243,6 @@ def average(rows: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 
 SEEDS = (0, 1, 2)
-CHOICE_SEED = 3  # of the digits on which the best and the worst heads are found
-ABLATED, DRAWS, LIMIT = 8, 3, 16
-SHOWN = ((3, 3), (2, 1), (1, 2), (3, 0))
 Heads = Sequence[tuple[int, int]]
 
 
@@ -323,83 +269,6 @@ def compute_loss(
     logits, _ = model.decoder(ids[:, :-1], memory)
     first = len(START)
     return float(F.cross_entropy(logits[:, first - 1 :].mT, ids[:, first:]))
-
-
-def read_words(text: str) -> list[str]:
-    """Return the words of a text; a digit in figures or letters is one word.
-
-    "1, 2-three!" and "12 Three" are the words 1, 2 and 3.
-    """
-    spaced = "".join(
-        f" {x} " if x.isdigit() else x if x.isalpha() else " " for x in text
-    )
-    names = {word: str(i) for i, word in enumerate(WORDS, 1)}
-    return [names.get(word, word) for word in spaced.lower().split()]
-
-
-def measure_word_errors(
-    model: Whisper, tokenizer: "Tokenizer", heard: Sequence[Heard]
-) -> float:
-    """Return the word error rate of greedy transcriptions, as a share."""
-    memory = join_memories(heard)
-    found = transcribe_greedily(model.decoder, memory, START, END, LIMIT)
-    said = [tuple(read_words(tokenizer.decode(ids))) for ids in found]
-    wanted = [tuple(map(str, one.spoken.digits)) for one in heard]
-    return symbol_error_rate(said, [[words] for words in wanted])
-
-
-def measure_ablation(
-    model: Whisper,
-    tokenizer: "Tokenizer",
-    draws: Sequence[Sequence[Heard]],
-    heads: Heads,
-) -> dict[str, list[float]]:
-    """Return loss and word error rate of each draw without some heads.
-
-    Returns:
-        `loss` and `word_errors` with the heads' outputs set to zero, and
-        `loss_mean`, the loss with their mean outputs over the draw instead.
-    """
-    gone = cross_heads(heads)
-    found: dict[str, list[float]] = {
-        name: [] for name in ("loss", "word_errors", "loss_mean")
-    }
-    for heard in draws:
-        with ablate_heads(model.decoder, gone):
-            found["loss"].append(compute_loss(model, heard))
-            errors = measure_word_errors(model, tokenizer, heard)
-            found["word_errors"].append(errors)
-        with record_heads(model.decoder) as outputs:
-            compute_loss(model, heard)
-        with ablate_heads(model.decoder, gone, average_outputs(outputs)):
-            found["loss_mean"].append(compute_loss(model, heard))
-    return found
-
-
-def choose_sets(scores: dict[str, Float[Tensor, "L H"]]) -> dict[str, Heads]:
-    """Return sets of heads that are ablated together, by name."""
-    L, H = scores["inside"].shape
-    every = [(i, h) for i, h in product(range(L), range(H))]
-    unlisted = [head for head in every if head not in ALIGNMENT_HEADS]
-
-    def choose(name: str, count: int, sign: int = -1) -> Heads:
-        ranked = sorted(every, key=lambda head: sign * float(scores[name][head]))
-        return sorted(ranked[:count])
-
-    chosen: dict[str, Heads] = {
-        "none": (),
-        "listed heads": ALIGNMENT_HEADS,
-        "8 most often on the digit": choose("inside", ABLATED),
-        "8 least often on the digit": choose("inside", ABLATED, 1),
-        "2 most often on the digit": choose("inside", 2),
-        "2 most often on the previous digit": choose("previous", 2),
-    }
-    for i in range(DRAWS):
-        rng = Random(i)
-        drawn = sorted(rng.sample(unlisted, ABLATED))
-        chosen[f"8 unlisted heads, draw {i}"] = drawn
-        chosen[f"2 heads, draw {i}"] = sorted(rng.sample(every, 2))
-    return chosen | {"all heads": every}
 
 
 def measure_single_ablations(
@@ -458,25 +327,6 @@ def correlate_predictors(rows: Sequence[dict]) -> dict[str, list[float]]:
     }
 
 
-def show_example(model: Whisper, heard: Heard) -> dict:
-    """Return one sequence with the maps of some heads, in thousandths."""
-    weights, _ = attend_to_digits(model, heard)
-    cropped = crop_keys(weights, heard.positions)
-    return {
-        "digits": list(heard.spoken.digits),
-        "intervals": [list(one) for one in heard.spoken.intervals],
-        "seconds": len(heard.spoken.sound) / RATE,
-        "maps": [
-            {
-                "layer": head[0],
-                "head": head[1],
-                "thousandths": (cropped[head] * 1000).round().int().tolist(),
-            }
-            for head in SHOWN
-        ],
-    }
-
-
 def find_digit_tokens(tokenizer: "Tokenizer") -> list[int]:
     """Return the token of each digit from 1 to 9, with the space before it."""
     tokens = []
@@ -488,93 +338,32 @@ def find_digit_tokens(tokenizer: "Tokenizer") -> list[int]:
 
 @recorded(
     on_cpu=True,
-    seeds=[*SEEDS, CHOICE_SEED],
+    seeds=SEEDS,
     model=f"Whisper tiny.en, float16, from {PACKAGE}, MIT",
     sha256=SHA256,
 )
 def whisper_digits() -> dict:
     """Record where 24 cross-attention heads look while digits are predicted.
 
-    Each head is scored, ablated alone, and ablated in sets.
+    Each head is scored, and ablated alone.
 
     Source: Radford et al. (2022), https://arxiv.org/abs/2212.04356; the heads for
         word times: https://github.com/openai/whisper/pull/869
     """
-    model, tokenizer = load_whisper(), load_whisper_tokenizer()
-    tokens = find_digit_tokens(tokenizer)
+    model = load_whisper()
+    tokens = find_digit_tokens(load_whisper_tokenizer())
     draws = [draw_heard(model, tokens, seed) for seed in SEEDS]
     measured = [measure_heads(model, heard) for heard in draws]
-    chosen = measure_heads(model, draw_heard(model, tokens, CHOICE_SEED))
     rows = list_heads(measured, measure_single_ablations(model, draws))
-    sets = choose_sets(chosen["heads"])
     return {
         "heads": rows,
-        "combined": [
-            {"name": name}
-            | {
-                score: [float(one["combined"][name][score]) for one in measured]
-                for score in measured[0]["combined"][name]
-            }
-            for name in measured[0]["combined"]
-        ],
-        "sets": [
-            {"name": name, "heads": [list(head) for head in heads]}
-            | measure_ablation(model, tokenizer, draws, heads)
-            for name, heads in sets.items()
-        ],
+        "loss": [compute_loss(model, heard) for heard in draws],
+        "rollout": {
+            score: [float(one["rollout"][score]) for one in measured]
+            for score in measured[0]["rollout"]
+        },
         "correlations": correlate_predictors(rows),
-        "steady": [one["steady"] for one in measured],
         "sequences": SEQUENCES,
         "digits": DIGITS,
         "seconds_per_position": SECONDS,
-        "example": show_example(model, draws[0][0]),
     }
-
-
-COUNTS, VARIED_LIMIT, KEPT = (4, 8), 40, 8  # digits, tokens, transcriptions kept
-
-
-@torch.no_grad()
-def transcribe(model: Whisper, tokenizer: "Tokenizer", spoken: SpokenDigits) -> str:
-    """Return the text that greedy decoding generates for one sound."""
-    spectrogram = log_mel_spectrogram(spoken.sound, RATE, model.config.mels)
-    memory = model.encoder(spectrogram[None])
-    [ids] = transcribe_greedily(model.decoder, memory, START, END, VARIED_LIMIT)
-    return tokenizer.decode(ids)
-
-
-def measure_row(
-    model: Whisper, tokenizer: "Tokenizer", sounds: Sequence[SpokenDigits]
-) -> dict:
-    """Return the word error rate, and the first transcriptions."""
-    texts = [transcribe(model, tokenizer, spoken) for spoken in sounds]
-    said = [tuple(read_words(text)) for text in texts]
-    wanted = [[tuple(map(str, spoken.digits))] for spoken in sounds]
-    return {
-        "word_errors": symbol_error_rate(said, wanted),
-        "said": texts[:KEPT],
-        "digits": [list(spoken.digits) for spoken in sounds[:KEPT]],
-    }
-
-
-@recorded(
-    on_cpu=True,
-    seeds=[TEST_SEED + n for n in COUNTS],
-    weights={"package": PACKAGE, "sha256": SHA256},
-)
-def whisper_varied_digits() -> dict:
-    """Record Whisper's word errors on digits that vary.
-
-    Whisper has not been trained on these sounds, and Listen, Attend and Spell on
-    nothing else.
-
-    Source: Radford et al. (2022), https://arxiv.org/abs/2212.04356
-    """
-    model, tokenizer = load_whisper(), load_whisper_tokenizer()
-    rows = []
-    for count in COUNTS:
-        drawn = draw_utterances(TEST_SEED + count, TESTED, (count, count))
-        sounds = [one.spoken for one in drawn]
-        row = measure_row(model, tokenizer, sounds)
-        rows.append({"count": count} | row)
-    return {"rows": rows, "tested": TESTED}

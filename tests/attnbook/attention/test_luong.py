@@ -8,6 +8,7 @@ from attnbook.attention.recurrent import (
     DotScore,
     GeneralScore,
     LocationScore,
+    ScaledDotScore,
     concat_scores,
     dot_scores,
     general_scores,
@@ -70,6 +71,8 @@ def test_modules_agree_with_the_functions():
     dot = DotScore(7, 7)
     near = key[..., :7]
     assert torch.equal(dot(query, dot.key(near)), dot_scores(query, near))
+    scaled = ScaledDotScore(7, 7)
+    torch.testing.assert_close(scaled(query, near), dot(query, near) / 7**0.5)
     location = LocationScore(7, 6)
     torch.testing.assert_close(
         location(query, location.key(key)),

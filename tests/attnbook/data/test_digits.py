@@ -5,11 +5,9 @@ import torch
 
 from attnbook.data.digits import (
     CANVAS,
-    DIRECTIONS,
     bounce,
     draw_cluttered_digits,
     draw_which_digit,
-    draw_which_direction,
     find_box,
     load_digits,
     render_clips,
@@ -125,17 +123,6 @@ def test_readable_frames_show_the_digit_and_the_others_its_pixels():
     assert (clips.frames[~clips.inside] == 0).all()
 
 
-def test_a_digit_moves_in_the_direction_of_its_class():
-    clips = draw_which_direction(DIGITS, 40, rng(1), size=11, speed=3)
-    steps = torch.tensor([*DIRECTIONS.values()])[clips.label]
-    for t in range(5):
-        for b, step in enumerate((3 * steps).tolist()):
-            moved = clips.frames[b, t].roll(step, (0, 1))
-            assert torch.equal(clips.frames[b, t + 1], moved)
-    assert {*clips.label.tolist()} == {0, 1, 2, 3}
-    assert clips.readable.all() and (clips.inside.sum((2, 3)) == 25).all()
-
-
 @pytest.mark.refusal
 @pytest.mark.parametrize(
     ("call", "message"),
@@ -147,7 +134,7 @@ def test_a_digit_moves_in_the_direction_of_its_class():
             "6 readable frames .* clips of 5 frames",
         ),
         (
-            lambda: draw_which_direction(DIGITS, 2, rng(), size=3),
+            lambda: draw_which_digit(DIGITS, LABELS, 2, rng(), size=3),
             "5 by 5 pixels .* 3 by 3",
         ),
     ],

@@ -1,33 +1,12 @@
 """The right neighbors of the drawn graphs, and the graph of the help pages."""
 
-import pytest
 import torch
 
-from attnbook.data import graphs
 from attnbook.data.graphs import (
     draw_labeled,
     draw_lookup,
-    draw_noisy_graph,
     load_help_graph,
 )
-
-
-@pytest.mark.parametrize(("asked", "wrong"), [(1, 6), (4, 2)])
-def test_right_neighbors_have_the_class_and_the_topic(asked, wrong, monkeypatch):
-    monkeypatch.setattr(graphs, "NOISE", 0.0)
-    task = draw_noisy_graph(50, asked, wrong, torch.Generator().manual_seed(asked))
-    assert task.features.shape == (50 + 400, 8)
-    source, target = task.edges
-    assert target.bincount().tolist() == [8] * 50
-    assert source.sort().values.equal(torch.arange(50, 450))
-    classes, topics = task.features.split(4, dim=1)
-    agree = (topics[source] == topics[target]).all(-1)
-    assert agree.equal(task.right)
-    assert task.right.sum() == 50 * (8 - wrong)
-    shown = classes[source].argmax(-1)
-    assert (shown == task.labels[target])[task.right].all()
-    assert not classes[:50].any()
-    assert len(topics[:50].unique(dim=0)) == asked
 
 
 def test_the_right_key_of_a_lookup_has_the_attribute_and_the_value():

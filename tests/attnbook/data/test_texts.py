@@ -31,7 +31,7 @@ def test_an_alignment_is_printed_as_the_docstring_shows_it():
 
 
 def test_a_link_joins_words_that_exist_and_sure_links_are_possible():
-    sets = grammar.load().test, grammar.load_long(), grammar.load_short()[:1000]
+    sets = grammar.load().test, grammar.load_long(), grammar.load_short(8)[:1000]
     for pair in (pair for one in sets for pair in one):
         assert pair.sure <= pair.possible
         for row, column in pair.possible:
@@ -83,6 +83,8 @@ def test_rows_of_the_table_of_models_are_those_read_by_hand():
 def test_unknown_examples_and_characters_are_refused():
     with pytest.raises(ValueError, match="'cat'; there are"):
         load_example("cat")
+    with pytest.raises(ValueError, match="8 or 10 words, not 9"):
+        grammar.load_short(9)
     with pytest.raises(ValueError, match=r"at least 1 word, but '  ' has"):
         libreoffice.split_into_pieces("  ", "en")
     with pytest.raises(ValueError, match=r"^'Ж' in 'Open Ж' .* 'en'$"):

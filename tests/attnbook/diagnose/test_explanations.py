@@ -1,7 +1,6 @@
 """Measures of importance on models whose truth is known by construction."""
 
 import math
-from itertools import combinations, permutations
 
 import pytest
 import torch
@@ -15,7 +14,6 @@ from attnbook.diagnose.explanations import (
     measure_permutation,
     multiply_gradient_by_input,
     multiply_weights_by_norms,
-    rank_correlation,
     total_variation,
 )
 
@@ -81,47 +79,6 @@ def test_a_large_value_counts_more_than_its_weight():
 def test_naming_is_the_share_of_sequences_whose_first_word_is_the_evidence():
     importance = torch.tensor([[0.1, 0.9], [0.8, 0.2], [0.7, 0.3]])
     assert measure_naming(importance, torch.tensor([1, 0, 1])) == 2 / 3
-
-
-def test_kendalls_rank_correlation_by_hand():
-    first = torch.tensor([1.0, 2.0, 3.0, 4.0])
-    for second, expected in (
-        ([1.0, 2.0, 3.0, 4.0], 1.0),
-        ([4.0, 3.0, 2.0, 1.0], -1.0),
-        ([1.0, 2.0, 4.0, 3.0], 4 / 6),  # one pair of six is reversed
-        ([1.0, 1.0, 2.0, 3.0], 5 / math.sqrt(6 * 5)),  # one tie
-    ):
-        found = rank_correlation(first, torch.tensor(second))
-        assert float(found) == pytest.approx(expected)
-    assert rank_correlation(first, torch.ones(4)).isnan()
-
-
-def count_pairs(first, second):
-    """Return Kendall's tau-b, pair by pair as it is defined."""
-    agree, untied_first, untied_second = 0, 0, 0
-    for i, j in combinations(range(len(first)), 2):
-        a, b = first[i] - first[j], second[i] - second[j]
-        agree += (a * b > 0) - (a * b < 0)
-        untied_first += a != 0
-        untied_second += b != 0
-    return agree / math.sqrt(untied_first * untied_second)
-
-
-def test_kendalls_rank_correlation_is_that_of_its_definition():
-    drawn = torch.randint(5, (2, 20, 7), generator=RNG).float()
-    found = rank_correlation(*drawn).tolist()
-    expected = [count_pairs(*x) for x in zip(*drawn.tolist(), strict=True)]
-    assert found == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("size", [3, 4, 5])
-def test_agreement_on_one_word_alone_gives_two_divided_by_the_length(size):
-    """The mean over all orders of the other words."""
-    first = torch.arange(size).float()
-    orders = [(*order, size) for order in permutations(range(size - 1))]
-    second = torch.tensor(orders).float()
-    tau = rank_correlation(first.expand_as(second), second)
-    assert float(tau.mean()) == pytest.approx(2 / size)
 
 
 def make_reader(values):

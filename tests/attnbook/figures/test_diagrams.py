@@ -9,9 +9,8 @@ import pytest
 from PIL import Image
 
 from attnbook.figures import Diagram
-from attnbook.figures.diagram_parts import Part, find_ends
-from attnbook.figures.diagrams import MAX_UNITS
-from attnbook.figures.style import render_png, render_svg
+from attnbook.figures.diagrams import MAX_UNITS, Part, find_ends
+from attnbook.figures.plots import render_png, render_svg
 
 pytestmark = pytest.mark.precision
 

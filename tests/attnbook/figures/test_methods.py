@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 from attnbook.figures import GRAY, PALETTE, get_color, get_style
-from attnbook.figures.methods import FAMILIES, METHODS
+from attnbook.figures.plots import FAMILIES, METHODS
 
 pytestmark = pytest.mark.precision
 

@@ -13,8 +13,6 @@ from attnbook.models.sequence_mixers import (
     MIXERS,
     MORE_MIXERS,
     WINDOW,
-    GatedMixer,
-    LearnedSinkMixer,
     MixerModel,
     SoftmaxMixer,
     WindowMixer,
@@ -98,36 +96,6 @@ def test_softmax_mixers_are_attention_with_their_masks():
         torch.testing.assert_close(mixer.mix(*qkv, x), expected)
         weights = mixer.weights(*qkv[:2])
         torch.testing.assert_close(weights @ qkv[2], expected)
-
-
-def test_a_learned_sink_takes_weight_and_has_no_value():
-    with use_seed(0):
-        mixer = LearnedSinkMixer(C, H, 5)
-    x, (query, key, value) = read_heads(mixer)
-    plain = SoftmaxMixer.mix(mixer, query, key, value, x)
-    with torch.no_grad():
-        mixer.sink.fill_(-torch.inf)
-    torch.testing.assert_close(mixer.mix(query, key, value, x), plain)
-    with torch.no_grad():
-        mixer.sink.zero_()
-    # The logit 0 adds exp(0) to the denominator of each softmax.
-    scores = (query @ key.mT) * (C // H) ** -0.5
-    sums = scores.exp().masked_fill(~mixer.mask(T, x.device), 0).sum(-1)
-    torch.testing.assert_close(mixer.weights(query, key).sum(-1), sums / (1 + sums))
-    torch.testing.assert_close(
-        mixer.mix(query, key, value, x), plain * (sums / (1 + sums))[..., None]
-    )
-
-
-def test_gates_multiply_heads():
-    with use_seed(0):
-        mixer = GatedMixer(C, H, 5)
-        mixer.gate.weight.data.zero_()
-    mixer.gate.bias.data = torch.tensor([-30.0, 0.0, 30.0])
-    x, qkv = read_heads(mixer)
-    plain = WindowMixer.mix(mixer, *qkv, x)
-    factors = torch.tensor([0.0, 0.5, 1.0])[:, None, None]
-    torch.testing.assert_close(mixer.mix(*qkv, x), plain * factors)
 
 
 def test_a_gated_memory_that_keeps_everything_is_the_delta_rule():

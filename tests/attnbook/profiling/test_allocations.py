@@ -1,8 +1,11 @@
 import pytest
 import torch
 
-from attnbook.profiling.allocations import count_saved_bytes, measure_peak_bytes
-from attnbook.profiling.tracing import make_meta_tensor
+from attnbook.profiling.allocations import (
+    count_saved_bytes,
+    make_meta_tensor,
+    measure_peak_bytes,
+)
 
 
 def close(counted, device):

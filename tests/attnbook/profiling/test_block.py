@@ -3,7 +3,9 @@ import torch
 from torch import nn
 
 from attnbook.attention.multi_head import GroupedQueryAttention
-from attnbook.profiling.block import (
+from attnbook.profiling.allocations import make_meta_tensor, trace_call
+from attnbook.profiling.sizes import add_counts
+from attnbook.profiling.steps import (
     Block,
     count_block_parts,
     count_cache_bytes,
@@ -12,8 +14,6 @@ from attnbook.profiling.block import (
     find_crossover_length,
     get_attention_sizes,
 )
-from attnbook.profiling.sizes import add_counts
-from attnbook.profiling.tracing import make_meta_tensor, trace_call
 
 SMALL = Block(24, 6, 2, 4, 40, True, 3)
 PLAIN = Block(24, 6, 6, 4, 96, False, 3)

@@ -1,12 +1,11 @@
 import pytest
 
-from attnbook.profiling import exponentials
-from attnbook.profiling.exponentials import (
+from attnbook.profiling.roofline import (
+    DEVICES,
+    EXPONENTIAL_RATES,
+    Machine,
     bound_seconds_by_ceiling,
-    measure_exponential_rate,
 )
-from attnbook.profiling.presets import DEVICES, EXPONENTIAL_RATES
-from attnbook.profiling.roofline import Machine
 from attnbook.profiling.sizes import Sizes
 
 H100 = DEVICES["H100 SXM"].machine(2)
@@ -40,20 +39,6 @@ def test_on_an_h100_exponentials_and_products_take_equally_long_at_width_64():
         ratio = found["exponentials"] / found["products"]
         assert ratio == pytest.approx(share, rel=0.01)
     assert {*EXPONENTIAL_RATES} <= {*DEVICES}
-
-
-def test_the_rate_is_what_was_done_in_the_least_time(monkeypatch):
-    def two_seconds(calls, rounds, device):
-        for call in calls.values():
-            call()
-        return {name: [2.5, 2.0] for name in calls}
-
-    monkeypatch.setattr(exponentials, "time_calls", two_seconds)
-    assert measure_exponential_rate(10) == 10 * 10 / 2
-
-
-def test_this_machine_computes_exponentials():
-    assert measure_exponential_rate(32, 2) > 1e5
 
 
 @pytest.mark.refusal

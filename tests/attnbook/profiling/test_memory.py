@@ -4,7 +4,11 @@ import pytest
 import torch
 
 from attnbook.attention.scaled_dot_product import attend, attend_in_query_chunks
-from attnbook.profiling.allocations import count_saved_bytes, measure_peak_bytes
+from attnbook.profiling.allocations import (
+    count_saved_bytes,
+    make_meta_tensor,
+    measure_peak_bytes,
+)
 from attnbook.profiling.memory import (
     count_peak_forward,
     count_peak_query_chunks,
@@ -13,7 +17,6 @@ from attnbook.profiling.memory import (
     count_saved_for_backward,
 )
 from attnbook.profiling.sizes import Sizes
-from attnbook.profiling.tracing import make_meta_tensor
 
 SIZES = [
     Sizes(1, 4, 256, 256, 32),

@@ -2,11 +2,12 @@ import pytest
 import torch
 
 from attnbook.profiling import roofline
-from attnbook.profiling.calculator import calculate
-from attnbook.profiling.presets import DEVICES, MODELS
 from attnbook.profiling.roofline import (
+    DEVICES,
+    MODELS,
     Machine,
     bound_seconds,
+    calculate,
     measure_copy_rate,
     measure_machine,
     measure_product_rate,

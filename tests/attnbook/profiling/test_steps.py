@@ -7,6 +7,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from attnbook.attention.multi_head import grouped_query
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.masks import causal
+from attnbook.profiling.allocations import (
+    TrafficMeter,
+    make_meta_tensor,
+    trace_call,
+)
 from attnbook.profiling.sizes import Count, Sizes, add_counts
 from attnbook.profiling.steps import (
     count_backward_steps,
@@ -15,11 +20,6 @@ from attnbook.profiling.steps import (
     count_pairs,
     count_steps,
     count_tiled,
-)
-from attnbook.profiling.tracing import (
-    TrafficMeter,
-    make_meta_tensor,
-    trace_call,
 )
 
 SIZES = [

@@ -91,7 +91,10 @@ def test_a_broken_record_is_refused_in_one_sentence(tmp_path, text, message):
         (lambda: load_record("x"), "no run is named 'x'"),
         (lambda: load_task("x"), "no task is named 'x'"),
         (lambda: load_trained("x"), "the weights of 'x'"),
-        (lambda: read_run("t_maze"), "'t_maze' is not the record of a training run"),
+        (
+            lambda: read_run("projections"),
+            "'projections' is not the record of a training run",
+        ),
         (lambda: find_records("cmudict", "x"), "no model is 'x'; there are"),
     ],
 )

@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from attnbook.profiling.calculator import PHASES, calculate
-from attnbook.profiling.presets import DEVICES, MODELS, Model
+from attnbook.profiling.roofline import DEVICES, MODELS, PHASES, Model, calculate
 from attnbook.widgets.cost_calculator import (
     CostCalculator,
     describe_device,
@@ -33,7 +32,7 @@ def states(count=60):
 
 
 def test_its_numbers_are_the_librarys():
-    widget = CostCalculator("Llama 3 8B", "H100 SXM", "decode", 4096, 3)
+    widget = CostCalculator("Llama 3 8B", "H100 SXM", "decode", 4096, 3, itemsize=4)
     model, device = MODELS["Llama 3 8B"], DEVICES["H100 SXM"]
     wanted = calculate(model.block, device.machine(4), "decode", 3, 4096, 4)
     assert widget.numbers() == wanted
@@ -43,7 +42,9 @@ def test_its_numbers_are_the_librarys():
 
 
 def test_the_fallback_is_a_table_of_the_numbers():
-    data, _ = CostCalculator()._repr_mimebundle_()
+    data, _ = CostCalculator(
+        "GPT-2 (small)", "T4", "train", 4096, itemsize=4
+    )._repr_mimebundle_()
     text = data["text/html"]
     fallback = text.split("</script>")[1]
     assert "GPT-2 (small) trains on 4096 positions" in fallback

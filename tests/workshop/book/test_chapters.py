@@ -60,7 +60,7 @@ def test_what_is_compared_prints_few_digits(path):
 
 
 @each_chapter
-def test_colab_and_jupyter_fold_the_setup_cell_and_ask_for_the_same_address(path):
+def test_the_setup_cell_asks_for_the_address_of_the_repository(path):
     first, *rest = read_code_cells(path)
     assert first.metadata["tags"] == ["setup", "hide-input"]
     assert first.source.startswith("# @title ")

@@ -12,8 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from attnbook.positions import rotary as scalings
 from attnbook.positions.absolute import frequencies
-from attnbook.profiling.block import count_cache_bytes
-from attnbook.profiling.presets import MODELS
+from attnbook.profiling.roofline import MODELS
+from attnbook.profiling.steps import count_cache_bytes
 from workshop.book.cheat_sheet import ATTENTIONS, evaluate_cost, format_number
 
 SIZES = (

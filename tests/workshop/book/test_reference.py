@@ -90,13 +90,6 @@ def test_a_mark_that_names_nothing_is_refused():
         fill("costs")
 
 
-def test_modules_that_the_glossary_names_exist():
-    glossary = (ROOT / "chapters/glossary.md").read_text("utf8")
-    for name in {*re.findall(r"`(attnbook\.[\w.]+)`", glossary)}:
-        path = ROOT / "lib" / name.replace(".", "/")
-        assert path.is_dir() or path.with_suffix(".py").exists(), name
-
-
 def test_building_pages_imports_no_torch():
     code = (
         "import sys; from pathlib import Path; from workshop.book import generated;"

@@ -23,10 +23,6 @@ LONGEST = {stem: json.loads(max(texts, key=len)) for stem, texts in FOUND.items(
 every_widget = pytest.mark.parametrize("stem", sorted(STATES))
 
 
-def test_the_built_pages_contain_widgets():
-    assert {"quiz", "prediction", "alignment_player", "soft_lookup"} <= {*STATES}
-
-
 NAMES = """mounts => mounts.map(m => [...m.querySelectorAll("[id], [name]")]
   .flatMap(e => [e.id, e.name]).filter(Boolean))"""
 

@@ -22,7 +22,7 @@ each_chapter = pytest.mark.parametrize("name", CHAPTERS)
 
 PHONE = {"width": 390, "height": 800}
 UNMOUNTED = """() => [...document.querySelectorAll("[data-book-widget]")].filter(
-  (e) => e.dataset.state !== "ready" && !e.closest(".covered")
+  (e) => e.dataset.state !== "ready"
 ).map((e) => `${e.dataset.bookWidget} ${e.dataset.state}`)"""
 # As after reading to the end: far parts are laid out. Nothing fades in.
 AT_REST = """
@@ -33,11 +33,6 @@ AT_REST = """
 
 def read(name):
     return (HTML / name).read_text("utf8")
-
-
-def test_the_book_is_built():
-    assert {"index.html", "search.html", "404.html"} <= {*PAGES}
-    assert CHAPTERS
 
 
 # Two thirds of a chapter's elements are pieces of code, at which axe would look
@@ -134,10 +129,6 @@ def test_old_addresses_and_lost_readers_are_led_on(opened):
     page = opened("index.html")
     page.wait_for_url("**/chapters/index.html")
     assert "chapters/index.html" in read("404.html")
-    places = re.findall(r"<loc>(.*?)</loc>", read("sitemap.xml"))
-    assert {place.rpartition("/")[2] for place in places} >= {
-        name.rpartition("/")[2] for name in CHAPTERS
-    }
 
 
 PRINTED = """() => [

@@ -190,23 +190,25 @@ def test_the_cost_calculator(shown):
     assert rows() == expect()
     page.get_by_label("Length n").focus()
     page.keyboard.press("ArrowLeft")
-    assert rows() == expect(n=2048)
+    assert rows() == expect(n=16384)
+    page.get_by_label("Device").select_option("T4")
+    page.get_by_label("Phase").select_option("prefill")
+    page.get_by_label("Length n").focus()
     page.keyboard.press("End")
     assert "than the 16.0 GB there are" in read_status(page)
     page.get_by_text("Start again").click()
     page.get_by_label("Model").select_option("Llama 3 8B")
     page.get_by_label("Device").select_option("H200 SXM")
-    page.get_by_label("Phase").select_option("decode")
-    page.get_by_label("Numbers").select_option("2")
-    chosen = {"model": "Llama 3 8B", "device": "H200 SXM", "phase": "decode"}
-    assert rows() == expect(**chosen, itemsize=2)
+    page.get_by_label("Phase").select_option("train")
+    page.get_by_label("Numbers").select_option("4")
+    chosen = {"model": "Llama 3 8B", "device": "H200 SXM", "phase": "train"}
+    assert rows() == expect(**chosen, itemsize=4)
 
 
 def test_groups_that_do_not_divide_the_heads_are_replaced(shown):
     page = shown(CostCalculator().state(), "cost_calculator")
-    page.get_by_label("Key-value heads G").select_option("3")
-    page.get_by_label("Heads H").select_option("16")
-    assert page.get_by_label("Key-value heads G").input_value() == "16"
+    page.get_by_label("Heads H").select_option("12")  # 8 groups before
+    assert page.get_by_label("Key-value heads G").input_value() == "12"
 
 
 @pytest.fixture(scope="module")

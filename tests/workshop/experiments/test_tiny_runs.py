@@ -22,13 +22,11 @@ from tiny_whisper import CONFIG, build
 from workshop.experiments import (
     efficient,
     language_models,
-    layer_costs,
     minilm,
     record,
     registry,
     scoring,
     smollm2,
-    t_maze,
     whisper,
 )
 
@@ -36,23 +34,18 @@ pytestmark = pytest.mark.precision
 NAMES = registry.find_experiments()
 # The sizes and numbers of steps of each theme.
 TINY = {
-    "alignment": {"SEEDS": (0,), "RESAMPLED": 4, "ROTATIONS": 1},
+    "alignment": {"SEEDS": (0,)},
     "attention_explanation": {
         "SEEDS": (0,),
         "TESTED": 12,
         "STEPS": {"question": 1, "keyword": 1},
-        "PENALTIES": (1.0,),
     },
-    "broken_models": {"STEPS": 2, "SIZE": 8},
     "costs": {
         "ROUNDS": 1,
         "ROWS": 4,
         "LENGTHS": (8, 16),
         "LAYER": (1, 2, 16, 4),
-        "DECODED": (2, 32, 8, 4),
         "BLOCK_STEPS": ((1, 8),),
-        "TILE_ROUNDS": 1,
-        "WIDTHS": (16,),
     },
     "efficient": {
         "RATES": (1e-2,),
@@ -78,9 +71,6 @@ TINY = {
     },
     "graphs": {
         "TASK_SEEDS": (0,),
-        "TARGETS": 8,
-        "WRONG": (0, 2),
-        "NOISE_STEPS": 2,
         "LOOKUP_STEPS": 2,
         "GRAPHS": 2,
         "TESTED": 2,
@@ -89,12 +79,16 @@ TINY = {
     },
     "head_alarms": {
         "SEEDS": (0,),
-        "OTHER_SEEDS": (3,),
         "REFERENCES": ("cmudict_heads_8_0",),
         "WORDS": 64,
-        "BROKEN": 2,
     },
-    "heads": {"SEEDS": (0,), "STEPS": 2, "COUNTS": (1, 4), "CHOICE_WORDS": 4},
+    "heads": {
+        "SEEDS": (0,),
+        "STEPS": 2,
+        "READOUT_STEPS": 2,
+        "COUNTS": (1, 4),
+        "CHOICE_WORDS": 4,
+    },
     "images": {
         "STEPS": 2,
         "SEEDS": (0,),
@@ -118,16 +112,11 @@ TINY = {
         "LADDER_STEPS": 1,
     },
     "layer_costs": {
-        "MODULE_SIZES": dict.fromkeys(layer_costs.MODULE_SIZES, (1, 4, 16, 2)),
-        "PAIRS": 1,
         "POSITION_BATCH": 1,
         "POSITION_LENGTHS": (8, 16),
         "POSITION_ROUNDS": 1,
         "CLIP_LENGTHS": (1, 2),
         "CLIP_ROUNDS": 1,
-        "SEQUENCE_LENGTHS": (4, 8),
-        "SEQUENCE_BATCH": 1,
-        "SEQUENCE_ROUNDS": 1,
     },
     "length_costs": {
         "MASK_WINDOW": 5,
@@ -187,10 +176,6 @@ TINY = {
         "PROJECTION_SEEDS": (0,),
         "LENGTHS": (2, 4),
         "PATH_SEEDS": (0,),
-        "RECALLED": (4,),
-        "RECALL_SEEDS": (0,),
-        "RECALL_STEPS": 1,
-        "MORE_STEPS": 1,
     },
     "smollm2": {
         "LENGTHS": (9, 11),
@@ -231,29 +216,15 @@ TINY = {
         "MAP_SECTION": 0,
         "MAP_LENGTH": 64,
     },
-    "t_maze": {
-        "SEEDS": (0,),
-        "STEPS": {5: 5, 10: 5},
-        "LENGTHS": dict.fromkeys(t_maze.AGENTS, (5, 10)),
-        "TESTED": 20,
-        "LONGER": (1, 2),
-    },
     "video": {
         "SEEDS": (0,),
         "POOLING_STEPS": 2,
         "POOLING_TESTED": 20,
-        "MOTION_STEPS": 2,
-        "MOTION_TESTED": 20,
-        "SELECTED": 20,
     },
     "whisper": {
         "SEQUENCES": 2,
         "DIGITS": 2,
         "SEEDS": (0,),
-        "LIMIT": 2,
-        "COUNTS": (1,),
-        "VARIED_LIMIT": 2,
-        "TESTED": 1,
     },
 }
 
@@ -391,7 +362,7 @@ def tiny(monkeypatch, tasks):
     for theme in ("smollm2_heads", "smollm2_circuits"):
         module = sys.modules[f"workshop.experiments.{theme}"]
         monkeypatch.setattr(module, "read_record", read_tiny_record)
-    positions = {"whisper_digits": 650, "whisper_varied_digits": 1500}
+    positions = {"whisper_digits": 650}
     monkeypatch.setattr(whisper, "load_whisper_tokenizer", Digits)
     return positions
 

@@ -1,10 +1,10 @@
-"""Chapter 12: block-sparse, low-rank and linear attention; the delta rule."""
+"""Chapter 12: block-sparse and linear attention; the delta rule."""
 
 import torch
 import torch.nn.functional as F
 
 from attnbook.attention.delta_rule import attend_delta_chunked
-from attnbook.attention.linear import attend_linear_chunked, attend_linformer
+from attnbook.attention.linear import attend_linear_chunked
 from attnbook.attention.sparse import attend_block_sparse
 from cost_calls import call_heads
 
@@ -12,11 +12,6 @@ from cost_calls import call_heads
 def build_block_sparse(n):
     layout = torch.eye(n.T // n.R, dtype=torch.bool)
     return lambda *given: attend_block_sparse(*given, layout), ()
-
-
-def build_linformer(n):
-    matrices = torch.randn(2, n.P, n.S)
-    return lambda *given: attend_linformer(*given, *matrices), [matrices]
 
 
 def build_delta(n):
@@ -35,7 +30,6 @@ def use_four_chunks(n):
 
 CALLS = {
     "block-sparse": call_heads(build_block_sparse),
-    "Linformer": call_heads(build_linformer),
     "linear, in chunks": call_heads(
         lambda n: (lambda *x: attend_linear_chunked(*x, chunk=n.R), ())
     ),
@@ -43,7 +37,6 @@ CALLS = {
 }
 SIZES = {
     "block-sparse": use_four_chunks,
-    "Linformer": lambda n: {"P": 32},
     "linear, in chunks": use_four_chunks,
     "delta rule, in chunks": lambda n: {"R": 32, "T": 128, "S": 128},
 }

@@ -59,19 +59,30 @@
     pre.parentElement.append(copy);
   };
 
-  // Folded cells: one switch opens and closes them all.
-  const folded = all("details.folded");
+  // Switches: one opens all folded code, one shows all results that predictions
+  // cover. The second is remembered: who reads again needs no questions.
   const activities = document.querySelector(".activities");
+  const addSwitch = (name, act) => {
+    const button = activities.appendChild(make("button", { type: "button", class: "switch" }, name()));
+    button.addEventListener("click", () => (act(), (button.textContent = name())));
+    return () => (button.textContent = name());
+  };
+  const folded = all("details.folded");
   if (folded.length && activities) {
-    const open = activities.appendChild(make("button", { type: "button", class: "open-folded" }));
-    const name = () => (open.textContent = folded.every((one) => one.open) ? "Fold all code" : "Show all folded code");
-    open.addEventListener("click", () => {
-      const shown = !folded.every((one) => one.open);
+    const open = () => folded.every((one) => one.open);
+    const rename = addSwitch(() => (open() ? "Fold all code" : "Show all folded code"), () => {
+      const shown = !open();
       for (const one of folded) one.open = shown;
-      name();
     });
-    for (const one of folded) one.addEventListener("toggle", name);
-    name();
+    for (const one of folded) one.addEventListener("toggle", rename);
+  }
+  if (document.querySelector('[data-book-widget="prediction"]') && activities) {
+    const data = root.dataset;
+    if (stored("results") === "shown") data.results = "shown";
+    addSwitch(() => (data.results === "shown" ? "Ask me to predict" : "Show all results"), () => {
+      data.results = data.results === "shown" ? "covered" : "shown";
+      stored("results", data.results);
+    });
   }
 
   // What scrolls sideways can be reached and scrolled by keyboard. Far parts
@@ -92,7 +103,7 @@
   }, { rootMargin: "100%" });
   const idle = globalThis.requestIdleCallback ?? setTimeout; // a slow computer answers in between
   idle(() => {
-    for (const node of all("article pre, .math-block, .table-scroll")) near.observe(node);
+    for (const node of all("article pre, .math-block, .table-scroll, .drawn")) near.observe(node);
   }, { timeout: 1000 });
 
   // A link into a page. Far parts get their heights as they come near, so that

@@ -1,0 +1,99 @@
+"""A classifier of clips that pools the features of the frames.
+
+Source: temporal attention, a weighted mean of the frames' features: Yao et al.
+    (2015), "Describing videos by exploiting temporal structure",
+    https://arxiv.org/abs/1502.08029. Departures: one learned query instead of a
+    decoder's state; scaled dot products as scores.
+Axes: B batch, T frames, H and W height and width of a frame, C model width,
+    K classes
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from attnbook.attention.scaled_dot_product import attention_weights
+
+
+class FrameEncoder(nn.Module):
+    """Two convolutions and one linear layer: a frame's features.
+
+    Args:
+        size: the side of a frame, a multiple of 4.
+        width: C, of the features.
+        channels: of the first convolution; the second has twice as many.
+    """
+
+    def __init__(self, size: int, width: int, channels: int = 8):
+        super().__init__()
+        self.first = nn.Conv2d(1, channels, 3, stride=2, padding=1)
+        self.second = nn.Conv2d(channels, 2 * channels, 3, stride=2, padding=1)
+        self.output = nn.Linear(2 * channels * (size // 4) ** 2, width)
+
+    def forward(self, frames: Float[Tensor, "B T H W"]) -> Float[Tensor, "B T C"]:
+        """Return the features of every frame, each computed from it alone."""
+        x = frames.flatten(0, 1)[:, None]  # (B · T, 1, H, W)
+        x = F.relu(self.second(F.relu(self.first(x))))
+        return self.output(x.flatten(1)).unflatten(0, frames.shape[:2])
+
+
+class TemporalAttentionPooling(nn.Module):
+    """Weights of the frames: one learned query, the features are the keys.
+
+    Args:
+        width: C.
+    """
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.query = nn.Parameter(torch.randn(1, width))
+
+    def forward(self, features: Float[Tensor, "B T C"]) -> Float[Tensor, "B T"]:
+        """Return the weight of each frame; a clip's weights sum to 1."""
+        return attention_weights(self.query, features)[:, 0]
+
+
+class MeanPooling(nn.Module):
+    """Equal weights for all frames."""
+
+    def forward(self, features: Float[Tensor, "B T C"]) -> Float[Tensor, "B T"]:
+        """Return 1 / T for each frame."""
+        return torch.full_like(features[..., 0], 1 / features.shape[1])
+
+
+class LastFrame(nn.Module):
+    """All weight on the last frame."""
+
+    def forward(self, features: Float[Tensor, "B T C"]) -> Float[Tensor, "B T"]:
+        """Return 1 for the last frame and 0 for the others."""
+        weights = torch.zeros_like(features[..., 0])
+        weights[:, -1] = 1
+        return weights
+
+
+class ClipClassifier(nn.Module):
+    """A weighted mean of the frames' features, and a linear layer.
+
+    Args:
+        encoder: frames (B, T, H, W) to features (B, T, C).
+        pooling: features to the weights (B, T) of the frames.
+        width: C.
+        classes: K.
+    """
+
+    def __init__(
+        self, encoder: nn.Module, pooling: nn.Module, width: int, classes: int
+    ):
+        super().__init__()
+        self.encoder, self.pooling = encoder, pooling
+        self.output = nn.Linear(width, classes)
+
+    def forward(
+        self, frames: Float[Tensor, "B T H W"]
+    ) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B T"]]:
+        """Return the logits of the classes, and the weights of the frames."""
+        features = self.encoder(frames)
+        weights = self.pooling(features)
+        context = (weights[:, None] @ features)[:, 0]  # (B, C)
+        return self.output(F.relu(context)), weights
