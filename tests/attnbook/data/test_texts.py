@@ -62,6 +62,7 @@ def test_characters_are_those_of_the_sentences_in_order():
     letters = libreoffice.alphabet()
     text = "".join("?" if i == len(letters) else letters[i] for i in ids.tolist())
     wanted = "\n".join(p.source[0] for p in libreoffice.load_text().valid)
+    assert "\n" in letters
     assert symbols == len(letters) + 1 and len(text) == len(wanted)
     assert text == "".join(c if c in letters else "?" for c in wanted)
 

@@ -112,6 +112,7 @@ def test_a_resumed_run_equals_an_uninterrupted_run(tmp_path):
     whole.run(progress=False)
     first = make_trainer()
     first.run_epoch(progress=False)
+    first.best = {k: 0 * v for k, v in first.best.items()}  # not those to go on from
     first.save(path)
     second = make_trainer()
     history = second.run(path, progress=False)
@@ -120,6 +121,14 @@ def test_a_resumed_run_equals_an_uninterrupted_run(tmp_path):
         second.model.parameters(), whole.model.parameters(), strict=True
     ):
         assert torch.equal(ours, theirs)
+
+
+def test_the_held_out_loss_is_the_mean_of_all_symbols():
+    model, pairs = make_model(), [([4, 5], [6]), ([7], [8, 9, 4, 5])]
+    each = [compute_held_out_loss(model, [pair]) for pair in pairs]
+    assert compute_held_out_loss(model, pairs[:1] * 2) == pytest.approx(each[0])
+    wanted = (2 * each[0] + 5 * each[1]) / 7  # the end of each included
+    assert compute_held_out_loss(model, pairs, size=1) == pytest.approx(wanted)
 
 
 def test_the_rate_rises_then_falls():
