@@ -37,7 +37,7 @@ from attnbook.models import (
 )
 from attnbook.models import recurrent as decoders
 from attnbook.positions import absolute, biases, rotary
-from attnbook.training import deception, losses, search
+from attnbook.training import loop, search
 
 B, H, T, S, D, C, V = 2, 2, 3, 5, 4, 8, 11
 CPU, META = torch.device("cpu"), torch.device("meta")
@@ -97,8 +97,8 @@ CALLS = {
     "uniform weights": (heads.uniform_causal_weights, T, "device"),
     "peaks": (intervals.find_peak_times, WEIGHTS[0], 0.1),
     "norms": (explanations.multiply_weights_by_norms, WEIGHTS[:, 0, 0], M),
-    "next token": (losses.compute_next_token_loss, draw(B, S, V), IDS),
-    "Jensen-Shannon": (deception.jensen_shannon, WEIGHTS[0], WEIGHTS[1]),
+    "next token": (loop.compute_next_token_loss, draw(B, S, V), IDS),
+    "Jensen-Shannon": (explanations.jensen_shannon, WEIGHTS[0], WEIGHTS[1]),
     "causal mask": (masks.causal, T, S, "device"),
     "window mask": (masks.window, T, S, 2, "device"),
     "layout": (layouts.cover_rule, rules.window(4, 6, 2), 4, 6, 2, "device"),

@@ -4,7 +4,7 @@ import importlib
 import pkgutil
 
 from attnbook import widgets
-from attnbook.data.minilm import load_maps
+from attnbook.data.recorded_maps import load_maps
 from attnbook.profiling.roofline import MODELS
 from attnbook.widgets.alignment_player import AlignmentPlayer
 from attnbook.widgets.attention_map import AttentionMap

@@ -58,14 +58,11 @@ class Splits:
 
 
 def read_file(name: str, folder: Traversable = FILES) -> bytes:
-    """Return a data file's bytes, after comparing its SHA-256 and size.
-
-    Args:
-        name: the file's path inside `folder`, such as "cmudict/test.txt".
-        folder: where the files and their SHA256SUMS lie.
+    """Return the bytes of a file such as "cmudict/test.txt", after checking them.
 
     Raises:
-        ValueError: if the file is not listed, is missing, or differs.
+        ValueError: if SHA256SUMS in the folder does not list the file, or if
+            it is missing or another one.
     """
     sums, sizes = _read_checksums(folder)
     if name not in sums:
@@ -101,9 +98,7 @@ def verify_checksum(
     return content
 
 
-def _read_checksums(
-    folder: Traversable,
-) -> tuple[dict[str, str], dict[str, int]]:
+def _read_checksums(folder: Traversable) -> tuple[dict[str, str], dict[str, int]]:
     """Parse SHA256SUMS: `sum  name` lines, and `# size name` comments."""
     sums, sizes = {}, {}
     for line in (folder / "SHA256SUMS").read_text("utf-8").splitlines():

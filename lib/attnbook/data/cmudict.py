@@ -26,12 +26,7 @@ def load() -> Splits:
     test = read_lines("cmudict/test.txt")
     held_out = {*valid, *test}
     return Splits(
-        train=tuple(
-            pair
-            for word, pairs in words.items()
-            if word not in held_out
-            for pair in pairs
-        ),
+        train=tuple(p for word in words if word not in held_out for p in words[word]),
         valid=tuple(words[word][0] for word in valid),
         test=tuple(words[word][0] for word in test),
     )

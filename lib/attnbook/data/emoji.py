@@ -37,42 +37,24 @@ COLORS = {
 
 @dataclass(frozen=True)
 class Emoji:
-    """What an emoji shows.
-
-    Attributes:
-        character: the emoji itself.
-        name: one or two English words, such as "red apple".
-        kind: "animal", "food", "nature", "thing" or "vehicle".
-    """
+    """What an emoji shows."""
 
     character: str
-    name: str
-    kind: str
+    name: str  # one or two English words, such as "red apple"
+    kind: str  # "animal", "food", "nature", "thing" or "vehicle"
 
 
 @cache
 def list_emoji() -> tuple[Emoji, ...]:
-    """Return what each emoji shows, in the order of the images.
-
-    Raises:
-        ValueError: if the file of names is missing, or is another one.
-    """
-    lines = read_lines("emoji/names.tsv")
-    return tuple(Emoji(*line.split("\t")) for line in lines)
+    """Return what each emoji shows, in the order of the images."""
+    return tuple(Emoji(*line.split("\t")) for line in read_lines("emoji/names.tsv"))
 
 
 def load_emoji(artist: str) -> UInt8[Tensor, "N 3 20 20"]:
-    """Return an artist's emoji in the order of `list_emoji`.
-
-    Args:
-        artist: one of `ARTISTS`.
-
-    Returns:
-        red, green and blue from 0 to 255, on the CPU.
+    """Return an artist's emoji: red, green and blue from 0 to 255, on the CPU.
 
     Raises:
-        ValueError: if there is no such artist, or the file is missing or is
-            another one.
+        ValueError: if the artist is none of `ARTISTS`.
     """
     if artist not in ARTISTS:
         raise ValueError(f"there is no artist {artist!r}, only {[*ARTISTS]}")
@@ -101,19 +83,12 @@ def index_words() -> tuple[dict[str, int], Int[Tensor, "N 2"]]:
 
 
 class Grids(NamedTuple):
-    """Images of four framed emoji, and a question about each image.
+    """Images of four framed emoji, and a question about each image."""
 
-    Attributes:
-        images: from 0 to 1; two rows of two cells, each 24 by 24 pixels.
-        emoji: which emoji each question names, in the order of `list_emoji`.
-        cell: where it is: row by row, from 0 to 3.
-        color: of its frame, in the order of `COLORS`: the answer.
-    """
-
-    images: Float[Tensor, "B 3 48 48"]
-    emoji: Int[Tensor, "B"]
-    cell: Int[Tensor, "B"]
-    color: Int[Tensor, "B"]
+    images: Float[Tensor, "B 3 48 48"]  # 0 to 1; two rows of two cells of 24 by 24
+    emoji: Int[Tensor, "B"]  # which one the question names, as in `list_emoji`
+    cell: Int[Tensor, "B"]  # where it is: row by row, from 0 to 3
+    color: Int[Tensor, "B"]  # of its frame, as in `COLORS`: the answer
 
 
 def draw_grids(
@@ -142,12 +117,9 @@ def draw_grids(
 
 
 def mark_cell(cell: Int[Tensor, "B"], side: int) -> Bool[Tensor, "B S"]:
-    """Return True for the positions of a feature map in each grid's cell.
+    """Return True for the positions of a feature map in each grid's cell, 0 to 3.
 
-    Args:
-        cell: from 0 to 3.
-        side: positions on each side of the map of the whole grid, an even
-            number; S is its square.
+    The map of the whole grid has `side` positions on each side, an even number.
     """
     half = torch.arange(side, device=cell.device) * 2 // side
     cells = 2 * half[:, None] + half  # (side, side)

@@ -1,4 +1,4 @@
-"""English to French: sentences of LibreOffice's help, cut into subwords.
+"""English to French: sentences of LibreOffice's help, as subwords or characters.
 
 No validation or test sentence has a near twin (word-Jaccard of 0.6 or more,
 on either side) in any split, and lengths up to 50 words are drawn evenly, so
@@ -13,16 +13,18 @@ from collections.abc import Iterable
 from functools import cache
 
 import sentencepiece
+import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from attnbook.data import Pair, Splits, Symbols, read_file, read_lines
 
-LANGUAGES = ("en", "fr")
 SPACE = "▁"  # how sentencepiece marks the space before a word
 
 
 @cache
 def load() -> Splits:
-    """Return the splits as subword pieces, for `Vocabulary(pieces("en"))`."""
+    """Return the splits as subword pieces."""
     texts = load_text()
     return Splits(*map(_split_all, (texts.train, texts.valid, texts.test)))
 
@@ -33,37 +35,24 @@ def load_text() -> Splits:
 
     A sentence is then a sequence of one symbol: `pair.source[0]`.
     """
-    return Splits(
-        *map(_pairs, ("train.tsv.bz2", "valid.tsv", "test.tsv")),
-    )
-
-
-@cache
-def list_pieces(language: str) -> Symbols:
-    """Return all pieces of a language, "en" or "fr", for a `Vocabulary`."""
-    model = _model(language)
-    return tuple(
-        model.IdToPiece(number)
-        for number in range(len(model))
-        if not model.IsUnknown(number)
-    )
+    return Splits(*map(_pairs, ("train.tsv.bz2", "valid.tsv", "test.tsv")))
 
 
 def split_into_pieces(text: str, language: str) -> Symbols:
-    """Cut a sentence into the pieces of its language.
+    """Cut a sentence into the pieces of its language, "en" or "fr".
 
     Raises:
         ValueError: if it is empty, or holds a character without a piece.
     """
-    found = tuple(_model(language).EncodeAsPieces(text))
+    model = _model(language)
+    found = tuple(model.EncodeAsPieces(text))
     if not found:
         raise ValueError(f"a sentence needs at least 1 word, but {text!r} has 0")
-    strange = set(found) - _known_pieces(language)
-    if strange:
-        raise ValueError(
-            f"{min(strange)!r} in {text!r} is none of the characters known in "
-            f"{language!r}"
-        )
+    for piece in found:
+        if model.IsUnknown(model.PieceToId(piece)):
+            raise ValueError(
+                f"{piece!r} in {text!r} is none of the characters known in {language!r}"
+            )
     return found
 
 
@@ -73,19 +62,29 @@ def join_pieces(pieces: Iterable[str]) -> str:
 
 
 @cache
-def _known_pieces(language: str) -> frozenset[str]:
-    return frozenset(list_pieces(language))
+def alphabet() -> tuple[str, ...]:
+    """Return the characters of the English training texts, in order."""
+    texts = load_text().train
+    return tuple(sorted({c for p in texts for c in p.source[0]} | {"\n"}))
+
+
+@cache
+def encode_characters(split: str) -> tuple[Int[Tensor, "T"], int]:
+    """Return a split of the English texts as ids, one a character, and their number.
+
+    One sentence a line; the last id is that of characters that the training
+    texts lack.
+    """
+    known = alphabet()
+    number = {c: i for i, c in enumerate(known)}
+    text = "\n".join(p.source[0] for p in getattr(load_text(), split))
+    return torch.tensor([number.get(c, len(known)) for c in text]), len(known) + 1
 
 
 @cache
 def _model(language: str) -> sentencepiece.SentencePieceProcessor:
-    if language not in LANGUAGES:
-        raise ValueError(
-            f"the languages are {' and '.join(LANGUAGES)}, not {language!r}"
-        )
-    return sentencepiece.SentencePieceProcessor(
-        model_proto=read_file(f"libreoffice/{language}.model")
-    )
+    content = read_file(f"libreoffice/{language}.model")
+    return sentencepiece.SentencePieceProcessor(model_proto=content)
 
 
 def _pairs(name: str) -> tuple[Pair, ...]:

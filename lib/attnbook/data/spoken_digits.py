@@ -24,12 +24,8 @@ from torch import Tensor
 
 from attnbook.data import read_file
 
-WORDS = (
-    *("one", "two", "three", "four", "five"),
-    *("six", "seven", "eight", "nine"),
-)
-RECORDED_RATE = 8_000  # samples per second in the files
-RATE = 2 * RECORDED_RATE  # of what is returned
+WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+RATE = 16_000  # samples per second of what is returned; the files have half
 FRAME = 80  # samples of a file whose power is compared: 10 ms
 QUIET = 1e-4  # below this share of the largest power, a frame is silent
 PAUSES = (0.2, 1.4)  # seconds before a digit: the shortest and the longest
@@ -41,17 +37,11 @@ NOISES = (0.001, 0.01)  # standard deviations of the noise under them
 
 @dataclass(frozen=True)
 class SpokenDigits:
-    """A sequence of digits as sound.
+    """A sequence of digits as sound."""
 
-    Attributes:
-        sound: samples between -1 and 1, `RATE` per second.
-        digits: what is said, from 1 to 9.
-        intervals: (begin, end) of each digit, in seconds.
-    """
-
-    sound: Float[Tensor, "N"]
-    digits: tuple[int, ...]
-    intervals: tuple[tuple[float, float], ...]
+    sound: Float[Tensor, "N"]  # between -1 and 1, `RATE` samples per second
+    digits: tuple[int, ...]  # what is said, from 1 to 9
+    intervals: tuple[tuple[float, float], ...]  # begin and end of each, seconds
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -59,41 +49,13 @@ class SpokenDigits:
         return tuple(WORDS[digit - 1] for digit in self.digits)
 
 
-def read_wav(content: bytes, rate: int = RECORDED_RATE) -> Float[Tensor, "N"]:
-    """Return the samples of a WAV file with one channel of 16 bits.
-
-    Args:
-        content: of the file.
-        rate: samples per second that the file must have.
-
-    Raises:
-        ValueError: if it has another rate, or another kind of samples.
-    """
-    with wave.open(io.BytesIO(content)) as file:
-        kind = file.getnchannels(), 8 * file.getsampwidth()
-        if file.getframerate() != rate:
-            raise ValueError(
-                f"the sound has {file.getframerate():,} samples per second, "
-                f"but {rate:,} are expected"
-            )
-        if kind != (1, 16):
-            raise ValueError(
-                f"the sound has {kind[0]} channels of {kind[1]} bits, but 1 of "
-                "16 is expected"
-            )
-        samples = bytearray(file.readframes(file.getnframes()))
-    return torch.frombuffer(samples, dtype=torch.int16).float() / 2**15
-
-
-def trim_silence(sound: Float[Tensor, "N"], quiet: float = QUIET) -> Float[Tensor, "_"]:
+def trim_silence(sound: Float[Tensor, "N"]) -> Float[Tensor, "_"]:
     """Return a sound from its first to its last frame that is not silent.
 
-    Args:
-        sound: of at least one frame; samples after the last one are dropped.
-        quiet: the share of the largest frame's power below which one is silent.
+    Samples after the last whole frame are dropped.
     """
     power = sound.unfold(0, FRAME, FRAME).square().mean(dim=-1)
-    loud = (power > quiet * power.max()).nonzero().flatten().tolist()
+    loud = (power > QUIET * power.max()).nonzero().flatten().tolist()
     return sound[FRAME * loud[0] : FRAME * (loud[-1] + 1)]
 
 
@@ -113,29 +75,24 @@ def load_recordings() -> tuple[Tensor, ...]:
     Raises:
         ValueError: if a file is missing, or is another one.
     """
-    files = (read_file(f"spoken_digits/{i}.wav") for i in range(1, 10))
-    return tuple(double_rate(trim_silence(read_wav(x))) for x in files)
+    return tuple(double_rate(trim_silence(_read_recording(i))) for i in range(1, 10))
+
+
+def _read_recording(digit: int) -> Float[Tensor, "N"]:
+    """Return the samples of a digit's file: one channel of 16 bits."""
+    with wave.open(io.BytesIO(read_file(f"spoken_digits/{digit}.wav"))) as file:
+        samples = bytearray(file.readframes(file.getnframes()))
+    return torch.frombuffer(samples, dtype=torch.int16).float() / 2**15
 
 
 def change_speed(sound: Float[Tensor, "N"], speed: float) -> Float[Tensor, "_"]:
     """Return a sound played faster or slower, which also changes its pitch.
 
-    Args:
-        sound: of at least one sample.
-        speed: 2 halves the number of samples and doubles all frequencies.
-
-    Raises:
-        ValueError: if the speed is not positive, or the sound is empty.
+    A speed of 2 halves the number of samples and doubles all frequencies.
     """
-    if speed <= 0 or not len(sound):
-        raise ValueError(
-            "a change of speed needs a speed above 0 and at least 1 sample, "
-            f"not speed {speed} and {len(sound)} samples"
-        )
     samples = max(1, round(len(sound) / speed))
-    return F.interpolate(sound[None, None], samples, mode="linear", align_corners=True)[
-        0, 0
-    ]
+    found = F.interpolate(sound[None, None], samples, mode="linear", align_corners=True)
+    return found[0, 0]
 
 
 def join_digits(
@@ -172,12 +129,7 @@ def join_digits(
 
 
 def draw_digits(rng: Random, count: int) -> SpokenDigits:
-    """Return random digits after random pauses, none of them twice in a row.
-
-    Args:
-        rng: draws both.
-        count: how many digits.
-    """
+    """Return `count` random digits after random pauses, none twice in a row."""
     digits: list[int] = []
     while len(digits) < count:
         digit = rng.randint(1, 9)
@@ -190,12 +142,8 @@ def draw_varied_digits(rng: Random, count: int, longer: float = 0.0) -> SpokenDi
     """Return random digits after short pauses; each varies in three ways.
 
     Speed and gain are drawn for each digit, and the standard deviation of
-    white noise for the whole sound. A digit may occur twice in a row.
-
-    Args:
-        rng: draws everything.
-        count: how many digits.
-        longer: seconds that are added to one of the pauses.
+    white noise for the whole sound. A digit may occur twice in a row. `longer`
+    seconds are added to one of the pauses.
     """
     digits = [rng.randint(1, 9) for _ in range(count)]
     pauses = [rng.uniform(*SHORT_PAUSES) for _ in digits]

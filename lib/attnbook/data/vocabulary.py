@@ -22,19 +22,16 @@ class Vocabulary:
     """
 
     def __init__(self, symbols: Iterable[str]):
-        """Number `symbols`, which must be distinct and not special."""
+        """Number the symbols, which must be distinct and not special."""
         self.symbols = SPECIAL + tuple(symbols)
-        self._numbers = {symbol: i for i, symbol in enumerate(self.symbols)}
-        if len(self._numbers) < len(self.symbols):
-            seen, twice = set(), []
-            for symbol in self.symbols:
-                if symbol in seen:
-                    twice.append(symbol)
-                seen.add(symbol)
-            raise ValueError(
-                f"the {len(self.symbols)} symbols of a vocabulary (4 of them "
-                f"special) must differ, but {twice[0]!r} occurs twice"
-            )
+        self._numbers: dict[str, int] = {}
+        for symbol in self.symbols:
+            if symbol in self._numbers:
+                raise ValueError(
+                    f"the {len(self.symbols)} symbols of a vocabulary (4 of them "
+                    f"special) must differ, but {symbol!r} occurs twice"
+                )
+            self._numbers[symbol] = len(self._numbers)
 
     @classmethod
     def of(cls, sequences: Iterable[Iterable[str]]) -> "Vocabulary":

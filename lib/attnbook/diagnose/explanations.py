@@ -19,11 +19,35 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnbook.training.deception import jensen_shannon, total_variation
-
 # From attention weights (B, S) to the probabilities of the classes (B, K).
 Reader = Callable[[Float[Tensor, "B S"]], Float[Tensor, "B K"]]
 PENALTY = 500.0  # on outputs that change by more than epsilon
+
+
+def total_variation(
+    p: Float[Tensor, "*#B K"], q: Float[Tensor, "*#B K"]
+) -> Float[Tensor, "*B"]:
+    """Return half the sum of absolute differences of two distributions.
+
+    0 means equal distributions; 1 is the largest value.
+    """
+    return (p - q).abs().sum(dim=-1) / 2
+
+
+def kullback_leibler(
+    p: Float[Tensor, "*#B S"], q: Float[Tensor, "*#B S"]
+) -> Float[Tensor, "*B"]:
+    """Return the divergence of p from q in nats; it has no upper bound."""
+    tiny = torch.finfo(q.dtype).tiny
+    return (torch.xlogy(p, p) - p * q.clamp(min=tiny).log()).sum(dim=-1)
+
+
+def jensen_shannon(
+    p: Float[Tensor, "*#B S"], q: Float[Tensor, "*#B S"]
+) -> Float[Tensor, "*B"]:
+    """Return the divergence of two distributions in nats, at most log 2."""
+    mean = (p + q) / 2
+    return (kullback_leibler(p, mean) + kullback_leibler(q, mean)) / 2
 
 
 def measure_erasure(

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from tqdm.auto import tqdm
+
 from attnbook.grade import pool, report, sandbox
 from attnbook.grade.sandbox import Limits
-from attnbook.training.progress import make_progress_bar
 
 UNSAFE = (
     "This platform cannot isolate a notebook from your files and processes: "
@@ -88,7 +89,7 @@ def grade_notebooks(options: argparse.Namespace) -> None:
     kept = target and target.with_name(f"{target.name}.unfinished")
     journal = pool.Journal(kept, options.seed, limits, options.exercise)
     found: report.Results = {}
-    with make_progress_bar(total=len(paths), unit="notebook") as bar:
+    with tqdm(total=len(paths), unit="notebook", disable=None) as bar:
         workers = min(options.workers, len(paths))
         for path, result in pool.grade_all(paths, journal, grade, workers):
             found[path] = result

@@ -16,13 +16,11 @@ from attnbook.models.lookup_models import (
 )
 from attnbook.training.loop import optimize
 
+BATCH = 128  # tables
+
 
 def train(
-    model: AssociativeRecallModel,
-    steps: int,
-    seed: int,
-    rate: float = 1e-2,
-    size: int = 128,
+    model: AssociativeRecallModel, steps: int, seed: int, rate: float = 1e-2
 ) -> None:
     """Train on newly drawn tables; the learning rate decreases linearly to 0.
 
@@ -33,20 +31,17 @@ def train(
         steps: number of optimizer steps.
         seed: of the tables and of dropout.
         rate: the learning rate at the start.
-        size: tables in a batch.
     """
-    rng = torch.Generator().manual_seed(seed)
-    device = find_device(model)
+    rng, device = torch.Generator().manual_seed(seed), find_device(model)
 
     def compute_loss(tables: LookupTables) -> Float[Tensor, ""]:
-        logits, _ = model(tables)
-        return compute_lookup_loss(logits, tables.answers)
+        return compute_lookup_loss(model(tables)[0], tables.answers)
 
     with use_seed(seed, device):
         model.train()
         optimize(
             torch.optim.Adam(model.parameters(), lr=rate),
-            (draw_tables(size, rng).to(device) for _ in range(steps)),
+            (draw_tables(BATCH, rng).to(device) for _ in range(steps)),
             compute_loss,
             lambda step: rate * (1 - step / steps),
         )
@@ -55,13 +50,12 @@ def train(
 
 @torch.no_grad()
 def compute_error_rates(
-    model: AssociativeRecallModel,
-    count: int = 2000,
-    seed: int = 10**6,
+    model: AssociativeRecallModel, count: int = 2000, seed: int = 10**6
 ) -> Float[Tensor, " N"]:
     """Return the error rate of each answer, on tables not used in training.
 
     Args:
+        model: the model.
         count: number of tables.
         seed: of the tables; at least 10**6, so that training uses others.
     """
@@ -69,12 +63,3 @@ def compute_error_rates(
     tables = tables.to(find_device(model))
     logits, _ = model(tables)
     return (logits.argmax(-1) != tables.answers).double().mean(dim=0)
-
-
-def compute_error_rate(
-    model: AssociativeRecallModel,
-    count: int = 2000,
-    seed: int = 10**6,
-) -> float:
-    """Return the error rate of all answers; see `compute_error_rates`."""
-    return float(compute_error_rates(model, count, seed).mean())

@@ -1,6 +1,6 @@
-"""Small language models of the help texts: their symbols, and training.
+"""Small language models of the help texts' characters: training, and one trained.
 
-Axes: B batch, T positions, V symbols
+Axes: B batch, T positions
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -8,35 +8,38 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Int
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from attnbook.data.characters import alphabet, encode_characters
-from attnbook.models.devices import find_device
-from attnbook.training.loop import compute_rate_factor, optimize
-from attnbook.training.losses import compute_next_token_loss
+from attnbook.data.libreoffice import alphabet, encode_characters
+from attnbook.models.devices import find_device, use_seed
+from attnbook.models.transformer import LanguageModel, PreNorm, Size
+from attnbook.records import WEIGHTS
+from attnbook.training.loop import (
+    compute_next_token_loss,
+    compute_rate_factor,
+    optimize,
+)
 
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # characters that the training texts lack
 
 
 @dataclass(frozen=True)
 class LanguageModelRecipe:
-    """The settings with which a small language model is trained.
+    """The settings with which a small language model is trained."""
 
-    Attributes:
-        steps: batches.
-        rate: the highest learning rate; it falls along a cosine.
-        warmup: share of the steps in which the rate rises.
-        size: windows in a batch.
-        window: characters read in each.
-        clip: largest norm of the gradient; none unless given.
-    """
+    steps: int  # batches
+    rate: float  # the highest learning rate; it falls along a cosine
+    warmup: float = 0.0  # share of the steps in which the rate rises
+    size: int = 32  # windows in a batch
+    window: int = 64  # characters read in each
+    clip: float | None = None  # largest norm of the gradient
 
-    steps: int
-    rate: float
-    warmup: float = 0.0
-    size: int = 32
-    window: int = 64
-    clip: float | None = None
+
+# The model whose weights are shipped: of a recorded run.
+RECORD_NAME = "language_model"
+MODEL_SIZE = Size(width=72, heads=4, hidden=288, blocks=3, residual=PreNorm)
+RECIPE = LanguageModelRecipe(2400, 3e-3, warmup=0.05, window=128, clip=1.0)
 
 
 def encode_text(text: str) -> Int[Tensor, "1 T"]:
@@ -115,3 +118,17 @@ def compute_guessing_losses(split: str = "valid") -> dict[str, float]:
         "even": float(torch.tensor(symbols, dtype=torch.double).log()),
         "frequency": float(-chances.log().mean()),
     }
+
+
+def build_character_model(seed: int = 0, size: Size = MODEL_SIZE) -> LanguageModel:
+    """Return a language model of characters, from a seed."""
+    with use_seed(seed):
+        return LanguageModel(encode_characters("train")[1], size)
+
+
+def load_character_model() -> LanguageModel:
+    """Return the model with the recorded weights."""
+    model = build_character_model()
+    stored = load_file(WEIGHTS / f"{RECORD_NAME}.safetensors")
+    model.load_state_dict({k: v.float() for k, v in stored.items()})
+    return model.eval()

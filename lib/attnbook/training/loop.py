@@ -1,57 +1,78 @@
-"""Training a sequence-to-sequence model: seeded, resumable, stopped early.
+"""The training loop: batches, losses, a seeded and resumable `Trainer`.
 
 Source: Adam of Kingma and Ba (2015), algorithm 1,
     https://arxiv.org/abs/1412.6980; gradient clipping of Pascanu et al. (2013),
-    algorithm 1, https://arxiv.org/abs/1211.5063
+    algorithm 1, https://arxiv.org/abs/1211.5063; sentences of similar length
+    in one batch: Sutskever et al. (2014), section 3.4,
+    https://arxiv.org/abs/1409.3215
 Axes: B batch, S source symbols, T target symbols, V symbols
 """
 
+import json
 import math
+import random
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from tqdm.auto import tqdm
 
-from attnbook.data.vocabulary import PAD
+from attnbook.data.vocabulary import END, PAD, START, pad_sequences
 from attnbook.models.devices import find_device, use_seed
-from attnbook.training.batching import Batch, draw_batches, make_batch
-from attnbook.training.checkpoints import (
-    resume_from_checkpoint,
-    save_checkpoint,
-)
-from attnbook.training.progress import make_progress_bar
 
+IGNORED_TARGET = -100
 Example = TypeVar("Example")
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How to train; the learning rate warms up, then falls along a cosine.
+class Batch(NamedTuple):
+    """Sources, their lengths, the decoder's inputs and its targets."""
 
-    Attributes:
-        epochs: passes over the training pairs.
-        size: pairs in a batch.
-        rate: the highest learning rate.
-        warmup: share of the steps in which the rate rises.
-        clip: largest norm of the gradient.
-        seed: of the order of batches and of dropout.
-        patience: epochs without a better held-out loss before stopping.
+    source: Int[Tensor, "B S"]
+    lengths: Int[Tensor, " B"]
+    previous: Int[Tensor, "B T"]
+    target: Int[Tensor, "B T"]
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """Return the batch on a device."""
+        return Batch(*(x.to(device) for x in self))
+
+
+def make_batch(pairs: Sequence[tuple[list[int], list[int]]]) -> Batch:
+    """Pad pairs of ids; targets end with END, inputs begin with START."""
+    source, lengths = pad_sequences([s for s, _ in pairs])
+    target, _ = pad_sequences([[*t, END] for _, t in pairs])
+    previous, _ = pad_sequences([[START, *t] for _, t in pairs])
+    return Batch(source, lengths, previous, target)
+
+
+def draw_batches(
+    pairs: Sequence[tuple[list[int], list[int]]], size: int, seed: int
+) -> list[list]:
+    """Return the pairs in batches of similar length, in the order of a seed.
+
+    Pairs are shuffled, sorted by length within pools of 50 batches, and the
+    batches shuffled again: little padding, and no batch is the same twice.
     """
-
-    epochs: int
-    size: int = 128
-    rate: float = 2e-3
-    warmup: float = 0.05
-    clip: float = 1.0
-    seed: int = 0
-    patience: int = 3
+    rng, pool = random.Random(seed), 50 * size
+    order = rng.sample(range(len(pairs)), len(pairs))
+    made = []
+    for start in range(0, len(order), pool):
+        some = sorted(
+            order[start : start + pool],
+            key=lambda i: (len(pairs[i][0]), len(pairs[i][1])),
+        )
+        made += [some[i : i + size] for i in range(0, len(some), size)]
+    rng.shuffle(made)
+    return [[pairs[i] for i in chosen] for chosen in made]
 
 
 def compute_symbol_loss(
@@ -59,6 +80,15 @@ def compute_symbol_loss(
 ) -> Float[Tensor, ""]:
     """Return the mean cross-entropy, in nats, of the symbols not padding."""
     return F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=PAD)
+
+
+def compute_next_token_loss(
+    logits: Float[Tensor, "B T V"], wanted: Int[Tensor, "B T"]
+) -> Float[Tensor, ""]:
+    """Return the mean cross-entropy, in nats, where a target is not IGNORED_TARGET."""
+    return F.cross_entropy(
+        logits.flatten(0, 1), wanted.flatten(), ignore_index=IGNORED_TARGET
+    )
 
 
 @torch.no_grad()
@@ -116,6 +146,19 @@ def optimize(
         optimizer.step()
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """How to train; the learning rate warms up, then falls along a cosine."""
+
+    epochs: int  # passes over the training pairs
+    size: int = 128  # pairs in a batch
+    rate: float = 2e-3  # the highest learning rate
+    warmup: float = 0.05  # share of the steps in which the rate rises
+    clip: float = 1.0  # largest norm of the gradient
+    seed: int = 0  # of the order of batches and of dropout
+    patience: int = 3  # epochs without a better held-out loss before stopping
+
+
 class Trainer:
     """One training run, an epoch at a time, on the device of the model.
 
@@ -154,13 +197,16 @@ class Trainer:
         Returns:
             One dict an epoch: epoch, train_loss, valid_loss, wall_s, cpu_s,
             and what `watch` noted.
+
+        Raises:
+            ValueError: if the checkpoint was made with another recipe.
         """
         if checkpoint is not None and checkpoint.exists():
-            resume_from_checkpoint(self, checkpoint)
+            self.resume(checkpoint)
         while len(self.history) < self.recipe.epochs and not self.is_stalled():
             self.run_epoch(progress)
             if checkpoint is not None:
-                save_checkpoint(self, checkpoint)
+                self.save(checkpoint)
         self.model.load_state_dict(self.best)
         self.model.eval()
         return self.history
@@ -176,16 +222,14 @@ class Trainer:
     def run_epoch(self, progress: bool) -> None:
         """Train for one epoch, then evaluate on the held-out pairs."""
         number, recipe = len(self.history), self.recipe
+        seed, device = 10_000 * recipe.seed + number, find_device(self.model)
         wall, cpu = time.perf_counter(), time.process_time()
-        chosen = draw_batches(
-            self.train, recipe.size, seed=10_000 * recipe.seed + number
-        )
+        chosen = draw_batches(self.train, recipe.size, seed)
         losses: list[float] = []
         # Dropout draws from the global generator of the model's device.
-        device = find_device(self.model)
-        with use_seed(10_000 * recipe.seed + number, device):
+        with use_seed(seed, device):
             self.model.train()
-            bar = make_progress_bar(chosen, progress, desc=f"epoch {number + 1}")
+            bar = tqdm(chosen, disable=not progress, desc=f"epoch {number + 1}")
 
             def show_loss(step: int, loss: float) -> None:
                 losses.append(loss)
@@ -225,10 +269,46 @@ class Trainer:
 
     def step(self, made: Batch, share: float) -> None:
         """Take one step, on a batch, at this share of all steps."""
+        rate = self.compute_rate(share)
         optimize(
-            self.optimizer,
-            [made],
-            self.compute_loss,
-            lambda _: self.compute_rate(share),
-            self.recipe.clip,
+            self.optimizer, [made], self.compute_loss, lambda _: rate, self.recipe.clip
         )
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint in safetensors: nothing in it is pickled."""
+        tensors = {f"now.{k}": v for k, v in self.model.state_dict().items()}
+        tensors |= {f"best.{k}": v for k, v in self.best.items()}
+        for i, state in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"adam.{i}.{k}": v for k, v in state.items()}
+        notes = {
+            "history": json.dumps(self.history),
+            "recipe": json.dumps(asdict(self.recipe)),
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Written beside and moved: an interrupted save leaves the old one.
+        beside = path.with_suffix(".part")
+        save_file({k: v.contiguous() for k, v in tensors.items()}, beside, notes)
+        beside.replace(path)
+
+    def resume(self, path: Path) -> None:
+        """Go on from a checkpoint; ValueError if its recipe is another one."""
+        with safe_open(path, framework="pt") as file:
+            notes = file.metadata()
+        theirs = json.loads(notes["recipe"])
+        if theirs != asdict(self.recipe):
+            raise ValueError(
+                f"{path.name} was trained with {theirs}, not with {asdict(self.recipe)}"
+            )
+        tensors, parts = load_file(path), {"now": {}, "best": {}, "adam": {}}
+        for name, tensor in tensors.items():
+            part, key = name.split(".", 1)
+            parts[part][key] = tensor
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in parts["adam"].items():
+            i, key = name.split(".", 1)
+            state.setdefault(int(i), {})[key] = tensor
+        self.history = json.loads(notes["history"])
+        self.model.load_state_dict(parts["now"])
+        self.best = parts["best"]
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state, "param_groups": groups})

@@ -9,7 +9,7 @@ Axes: T target symbols, S source symbols
 
 from collections.abc import Collection, Sequence
 
-import numpy as np
+from jaxtyping import Float
 from torch import Tensor
 
 Link = tuple[int, int]  # (target index, source index), both from 0
@@ -28,6 +28,15 @@ def edit_distance(ours: Sequence, theirs: Sequence) -> int:
     return row[-1]
 
 
+def match_nearest(output: Sequence, accepted: Collection[Sequence]) -> tuple[int, int]:
+    """Return the edits to the nearest reference, and its length.
+
+    Of several that are equally near, the longest counts.
+    """
+    edits, minus = min((edit_distance(output, r), -len(r)) for r in accepted)
+    return edits, -minus
+
+
 def symbol_error_rate(
     outputs: Sequence[Sequence], references: Sequence[Collection[Sequence]]
 ) -> float:
@@ -39,13 +48,8 @@ def symbol_error_rate(
         ValueError: if there is not one list of references for each output.
     """
     require_equal_counts(outputs, references)
-    edits = symbols = 0
-    for output, accepted in zip(outputs, references, strict=True):
-        distances = [edit_distance(output, r) for r in accepted]
-        edits += min(distances)
-        # The nearest reference counts; in a tie, the longest of the nearest.
-        pairs = zip(accepted, distances, strict=True)
-        symbols += max(len(r) for r, d in pairs if d == min(distances))
+    nearest = map(match_nearest, outputs, references)
+    edits, symbols = map(sum, zip(*nearest, strict=True))
     return edits / symbols
 
 
@@ -85,18 +89,15 @@ def bleu(outputs: Sequence[str], references: Sequence[str]) -> float:
 
 
 def extract_links(
-    weights: np.ndarray | Tensor, targets: int, sources: int
+    weights: Float[Tensor, "T S"], targets: int, sources: int
 ) -> set[Link]:
     """Return one link for each target symbol: to its largest weight.
 
     Rows and columns beyond `targets` and `sources` (the end symbol) make no
-    link: a symbol that attends mostly to the end has no link. A tensor
-    may be on any device.
+    link: a symbol that attends mostly to the end has no link.
     """
-    if isinstance(weights, Tensor):
-        weights = weights.detach().cpu()
-    largest = np.asarray(weights)[:targets].argmax(axis=-1)
-    return {(t, int(s)) for t, s in enumerate(largest) if s < sources}
+    largest = weights[:targets].argmax(dim=-1).tolist()
+    return {(t, s) for t, s in enumerate(largest) if s < sources}
 
 
 def alignment_error_rate(
@@ -119,8 +120,3 @@ def alignment_error_rate(
         hits += len(links & s) + len(links & p)
         total += len(links) + len(s)
     return 1 - hits / total
-
-
-def shift_links(links: Collection[Link], by: int, sources: int) -> set[Link]:
-    """Return the links shifted by `by` source positions, if still inside."""
-    return {(t, s + by) for t, s in links if 0 <= s + by < sources}

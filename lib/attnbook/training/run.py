@@ -1,7 +1,8 @@
-"""A training run: what is trained, on what, and how."""
+"""A training run: what is trained, on what, and how; recorded runs by name."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from safetensors.torch import load_file
 from torch import nn
 
 from attnbook.attention.multi_head import MultiHeadMemory
@@ -24,70 +25,48 @@ from attnbook.models.recurrent import (
     LuongDecoder,
 )
 from attnbook.models.transformer import PostNorm, PreNorm, Size, transformer
-from attnbook.records import read_record
+from attnbook.records import WEIGHTS, list_records, read_record
 from attnbook.training.loop import Recipe
 from attnbook.training.tasks import Task, load_task
 
-CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
-NORM_PLACEMENTS = {"pre": PreNorm, "post": PostNorm}
+# How the records of a model of the leaderboard are named.
+MODELS = {
+    "no attention": "fixed",
+    "Bahdanau": "attention",
+    "Luong": "luong",
+    "hybrid": "hybrid",
+    "Transformer": "transformer",
+}
 # Source positions of a location score: the longest source trained on.
 MAX_POSITIONS = 50
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training run.
+    """One training run; its fields are those of the record."""
 
-    Attributes:
-        task: the name of its data.
-        attention: whether the decoder has attention.
-        recipe: how it is trained, the seed included.
-        embedding: width of a symbol's vector.
-        encoder: width of one direction of the encoder.
-        decoder: width of the decoder's state.
-        readout: width of the maxout layer.
-        cell: "gru" or "lstm".
-        directions: of the encoder.
-        backwards: whether the source is read in reverse.
-        dropout: share of entries dropped in training.
-        score: "additive", "dot", "scaled_dot", "general", "concat" or
-            "location".
-        after: whether the decoder attends after its step, as Luong's does.
-        feeding: whether it has input feeding: the attentional vector is part
-            of the next input.
-        window: "global", "monotonic" or "predictive".
-        reach: positions of a window on either side.
-        heads: of multi-head attention; 0 for attention with one score.
-        blocks: of a Transformer's encoder, and of its decoder; 0 for a
-            recurrent model. Its width is `embedding`.
-        hidden: width of a Transformer's feed-forward networks.
-        norm: "pre" for pre-norm or "post" for post-norm.
-        every: trains on every n-th training pair.
-        ship: whether the weights are stored beside the results.
-    """
-
-    task: str
-    attention: bool
+    task: str  # the name of its data
+    attention: bool  # of the decoder
     recipe: Recipe
-    embedding: int = 48
-    encoder: int = 96
-    decoder: int = 192
-    readout: int = 64
-    cell: str = "gru"
-    directions: int = 2
-    backwards: bool = False
-    dropout: float = 0.0
-    score: str = "additive"
-    after: bool = False
-    feeding: bool = False
-    window: str = "global"
-    reach: int = 0
-    heads: int = 0
-    blocks: int = 0
-    hidden: int = 0
-    norm: str = "pre"
-    every: int = 1
-    ship: bool = False
+    embedding: int = 48  # width of a symbol's vector, and of a Transformer
+    encoder: int = 96  # width of one direction of the encoder
+    decoder: int = 192  # width of the decoder's state
+    readout: int = 64  # width of the maxout layer
+    cell: str = "gru"  # or "lstm"
+    directions: int = 2  # of the encoder
+    backwards: bool = False  # the source is read in reverse
+    dropout: float = 0.0  # share of entries dropped in training
+    score: str = "additive"  # or "dot", "scaled_dot", "general", "concat", "location"
+    after: bool = False  # the decoder attends after its step, as Luong's does
+    feeding: bool = False  # the attentional vector is part of the next input
+    window: str = "global"  # or "monotonic", "predictive"
+    reach: int = 0  # positions of a window on either side
+    heads: int = 0  # 0 for attention with one score
+    blocks: int = 0  # of a Transformer's encoder and decoder; 0 if recurrent
+    hidden: int = 0  # width of a Transformer's feed-forward networks
+    norm: str = "pre"  # or "post"
+    every: int = 1  # trains on every n-th training pair
+    ship: bool = False  # whether the weights are stored beside the results
 
     def data(self) -> Task:
         """Return the data this run learns from."""
@@ -95,48 +74,31 @@ class Run:
 
     def model(self) -> EncoderDecoder:
         """Return the model with the first weights that the seed gives."""
-        data, cell = self.data(), CELLS[self.cell]
+        data, cell = self.data(), {"gru": nn.GRU, "lstm": nn.LSTM}[self.cell]
+        sources, symbols = len(data.sources), len(data.targets)
         with use_seed(self.recipe.seed):
             if self.blocks:
-                return transformer(len(data.sources), len(data.targets), self.size())
+                return transformer(sources, symbols, self.size())
             encoder = Encoder(
-                len(data.sources),
-                self.embedding,
-                self.encoder,
-                self.directions,
-                cell,
+                sources, self.embedding, self.encoder, self.directions, cell
             )
-            memory, symbols = encoder.width, len(data.targets)
             make = self.make_luong_decoder if self.after else self.make_bahdanau_decoder
-            return EncoderDecoder(encoder, make(symbols, memory, cell))
+            return EncoderDecoder(encoder, make(symbols, encoder.width, cell))
 
     def size(self) -> Size:
         """Return the size of a Transformer."""
+        norm = {"pre": PreNorm, "post": PostNorm}[self.norm]
         return Size(
-            self.embedding,
-            self.heads,
-            self.hidden,
-            self.blocks,
-            self.dropout,
-            NORM_PLACEMENTS[self.norm],
+            self.embedding, self.heads, self.hidden, self.blocks, self.dropout, norm
         )
 
     def make_bahdanau_decoder(self, symbols: int, memory: int, cell: type) -> nn.Module:
         """Return a decoder of chapter 1 or 2, with any score in it."""
-        kind: type[nn.Module] = Decoder
-        extra: tuple[int, ...] = ()
-        if self.attention:
-            kind, extra = BahdanauDecoder, (self.decoder // 2,)
-        decoder = kind(
-            symbols,
-            self.embedding,
-            self.decoder,
-            memory,
-            self.readout,
-            *extra,
-            recurrent=cell,
-            dropout=self.dropout,
-        )
+        sizes = symbols, self.embedding, self.decoder, memory, self.readout
+        options = {"recurrent": cell, "dropout": self.dropout}
+        if not self.attention:
+            return Decoder(*sizes, **options)
+        decoder = BahdanauDecoder(*sizes, self.decoder // 2, **options)
         if self.score != "additive":
             decoder.attention = self.make_score(memory)
         return decoder
@@ -156,14 +118,16 @@ class Run:
 
     def make_score(self, memory: int) -> nn.Module:
         """Return the score of decoder states and memory."""
-        makers = {
-            "dot": lambda: DotScore(self.decoder, memory),
-            "scaled_dot": lambda: ScaledDotScore(self.decoder, memory),
-            "general": lambda: GeneralScore(self.decoder, memory),
-            "concat": lambda: ConcatScore(self.decoder, memory, self.decoder // 2),
-            "location": lambda: LocationScore(self.decoder, MAX_POSITIONS),
+        if self.score == "concat":
+            return ConcatScore(self.decoder, memory, self.decoder // 2)
+        if self.score == "location":
+            return LocationScore(self.decoder, MAX_POSITIONS)
+        kinds = {
+            "dot": DotScore,
+            "scaled_dot": ScaledDotScore,
+            "general": GeneralScore,
         }
-        return makers[self.score]()
+        return kinds[self.score](self.decoder, memory)
 
     def make_attention(self, memory: int) -> nn.Module:
         """Return the attention: multi-head, or a score with its window."""
@@ -194,6 +158,34 @@ def read_run(name: str) -> Run:
     return Run(**record["model"], recipe=Recipe(**record["recipe"]))
 
 
-def change_seed(run: Run, seed: int, **changes) -> Run:
-    """Return the run with another seed, and other changes."""
-    return replace(run, recipe=replace(run.recipe, seed=seed), **changes)
+def load_trained(name: str) -> tuple[EncoderDecoder, Task, Run]:
+    """Return a run's model with the weights shipped, its data and settings.
+
+    Raises:
+        ValueError: if the run is unknown or its weights are not shipped.
+    """
+    path = WEIGHTS / f"{name}.safetensors"
+    if not path.exists():
+        shipped = sorted(p.stem for p in WEIGHTS.glob("*.safetensors"))
+        raise ValueError(
+            f"the weights of {name!r} are not shipped; those of {shipped} are"
+        )
+    run = read_run(name)
+    model = run.model()
+    model.load_state_dict({k: v.float() for k, v in load_file(path).items()})
+    return model.eval(), run.data(), run
+
+
+def find_records(task: str, model: str) -> list[dict]:
+    """Return a leaderboard model's records on a task, one a seed, or none.
+
+    Raises:
+        ValueError: if the leaderboard has no such model.
+    """
+    if model not in MODELS:
+        raise ValueError(f"no model is {model!r}; there are {[*MODELS]}")
+    stem = f"{task}_{MODELS[model]}"
+    if model == "Luong" and task != "cmudict":
+        stem += "_general"
+    known = {f"{stem}_{seed}" for seed in range(10)}
+    return [read_record(n) for n in list_records(f"{stem}_") if n in known]

@@ -32,12 +32,6 @@ class SearchResult(NamedTuple):
     weights: Float[Tensor, "T S"] | None
 
 
-def require_positive_limit(limit: int) -> None:
-    """Raise ValueError unless at least one symbol may be generated."""
-    if limit < 1:
-        raise ValueError(f"limit is {limit} but a decoder generates at least 1 symbol")
-
-
 @torch.no_grad()
 def greedy_search(
     model: nn.Module,
@@ -45,8 +39,13 @@ def greedy_search(
     lengths: Int[Tensor, " B"],
     limit: int = 64,
 ) -> list[SearchResult]:
-    """Take the likeliest symbol at every step, up to END or `limit` symbols."""
-    require_positive_limit(limit)
+    """Take the likeliest symbol at every step, up to END or `limit` symbols.
+
+    Raises:
+        ValueError: on a limit below 1.
+    """
+    if limit < 1:
+        raise ValueError(f"limit is {limit} but a decoder generates at least 1 symbol")
     memory = model.encoder(source, lengths)
     state = model.decoder.start(memory)
     previous = torch.full_like(lengths, START)
@@ -103,58 +102,54 @@ def beam_search(
     Raises:
         ValueError: on a width or limit below 1.
     """
-    require_positive_limit(limit)
-    if width < 1:
-        raise ValueError(f"width is {width} but a beam keeps at least 1")
+    if width < 1 or limit < 1:
+        raise ValueError(
+            f"width is {width} and limit is {limit}, but both must be at least 1"
+        )
     device = source.device
     length = torch.tensor([len(source)], device=device)
     memory = model.encoder(source[None], length)
     state = model.decoder.start(memory)
-    scores, prefixes, done = torch.zeros(1, device=device), [[]], []
+    scores, prefixes, done = torch.zeros(1, device=device), [[START]], []
     rows_of_prefixes: list[list[Tensor]] = [[]]
 
-    def fitness(found: SearchResult) -> float:
-        return found.score / max(1, len(found.ids) + 1) ** length_power
+    def finish(i: int) -> None:
+        rows = rows_of_prefixes[i]
+        seen = torch.stack(rows) if rows else None
+        done.append(drop_after_end(prefixes[i][1:], float(scores[i]), seen))
 
     for _ in range(limit):
-        last = [ids[-1] if ids else START for ids in prefixes]
-        previous = torch.tensor(last, device=device)
-        logits, state, weights = model.decoder.step(
-            previous, state, repeat_memory(memory, len(prefixes))
-        )
+        previous = torch.tensor([ids[-1] for ids in prefixes], device=device)
+        copies = Memory(*(x.expand(len(prefixes), *x.shape[1:]) for x in memory))
+        logits, state, weights = model.decoder.step(previous, state, copies)
         total = scores[:, None] + logits.log_softmax(dim=-1)
         scores, flat = total.flatten().topk(min(width, total.numel()))
-        rows = (flat // total.shape[1]).tolist()
+        parents = (flat // total.shape[1]).tolist()
         symbols = (flat % total.shape[1]).tolist()
-        prefixes = [[*prefixes[r], s] for r, s in zip(rows, symbols, strict=True)]
-        if weights is not None:
-            rows_of_prefixes = [[*rows_of_prefixes[r], weights[r]] for r in rows]
-        else:
-            rows_of_prefixes = [[]] * len(prefixes)
+        prefixes = [[*prefixes[r], s] for r, s in zip(parents, symbols, strict=True)]
+        rows_of_prefixes = [
+            rows_of_prefixes[r]
+            if weights is None
+            else [*rows_of_prefixes[r], weights[r]]
+            for r in parents
+        ]
         keep = []
         for i, ids in enumerate(prefixes):
             if ids[-1] == END:
-                seen = torch.stack(rows_of_prefixes[i]) if rows_of_prefixes[i] else None
-                done.append(drop_after_end(ids, float(scores[i]), seen))
+                finish(i)
             else:
                 keep.append(i)
         if not keep or len(done) >= width:
             break
         scores = scores[keep]
-        state = tuple(x[[rows[i] for i in keep]] for x in state)
-        prefixes, rows_of_prefixes = (
-            [prefixes[i] for i in keep],
-            [rows_of_prefixes[i] for i in keep],
-        )
+        state = tuple(x[[parents[i] for i in keep]] for x in state)
+        prefixes = [prefixes[i] for i in keep]
+        rows_of_prefixes = [rows_of_prefixes[i] for i in keep]
     else:
-        for ids, score, recorded in zip(
-            prefixes, scores, rows_of_prefixes, strict=True
-        ):
-            seen = torch.stack(recorded) if recorded else None
-            done.append(drop_after_end(ids, float(score), seen))
+        for i in range(len(prefixes)):
+            finish(i)
+
+    def fitness(found: SearchResult) -> float:
+        return found.score / (len(found.ids) + 1) ** length_power
+
     return sorted(done, key=fitness, reverse=True)[:width]
-
-
-def repeat_memory(memory: Memory, count: int) -> Memory:
-    """Repeat the memory of one source for each beginning in the beam."""
-    return Memory(*(x.expand(count, *x.shape[1:]) for x in memory))

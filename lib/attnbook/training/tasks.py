@@ -1,4 +1,4 @@
-"""Tasks: the data of a run as ids, and how its outputs are scored.
+"""Tasks: the data of a run as ids, and how a model's outputs are scored.
 
 Axes: B batch, S source symbols, T target symbols
 """
@@ -6,19 +6,19 @@ Axes: B batch, S source symbols, T target symbols
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from importlib import import_module
 
 import torch
 from torch import nn
 
-from attnbook.data import Pair, Splits
+from attnbook.data import Pair, Splits, cmudict, grammar, libreoffice
 from attnbook.data.vocabulary import Vocabulary, pad_sequences
 from attnbook.models.devices import find_device
-from attnbook.training import metrics
-from attnbook.training.batching import make_batch
+from attnbook.training.loop import make_batch
+from attnbook.training.metrics import extract_links, match_nearest
 from attnbook.training.search import SearchResult, greedy_search
 
-TASK_NAMES = ("cmudict", "libreoffice", "grammar")
+TASKS = {"cmudict": cmudict, "libreoffice": libreoffice, "grammar": grammar}
+CHUNK = 256  # pairs that a model reads at a time
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class Task:
 
     @cached_property
     def sources(self) -> Vocabulary:
-        """Return the vocabulary of the source side."""
+        """The vocabulary of the source side."""
         return Vocabulary.of(p.source for p in self.splits.train)
 
     @cached_property
     def targets(self) -> Vocabulary:
-        """Return the vocabulary of the target side."""
+        """The vocabulary of the target side."""
         return Vocabulary.of(p.target for p in self.splits.train)
 
     def encode_source(self, source: Sequence[str]) -> list[int]:
@@ -60,25 +60,21 @@ class Task:
     ) -> list[SearchResult]:
         """Return the model's greedy output for each source, in order."""
         order = sorted(range(len(pairs)), key=lambda i: len(pairs[i].source))
-        found: list = [None] * len(pairs)
-        for start in range(0, len(order), 256):
-            chosen = order[start : start + 256]
+        found: dict[int, SearchResult] = {}
+        for start in range(0, len(order), CHUNK):
+            chosen = order[start : start + CHUNK]
             read = pad_sequences([self.encode_source(pairs[i].source) for i in chosen])
             source, lengths = (x.to(find_device(model)) for x in read)
             results = greedy_search(model, source, lengths, limit)
-            for i, one in zip(chosen, results, strict=True):
-                found[i] = one
-        return found
+            found |= zip(chosen, results, strict=True)
+        return [found[i] for i in range(len(pairs))]
 
     @torch.no_grad()
     def attention_weights(self, model: nn.Module, pairs: Sequence[Pair]) -> list:
-        """Return each pair's weights (T + 1, S), with teacher forcing.
-
-        They are on the CPU.
-        """
+        """Return each pair's weights (T + 1, S), with teacher forcing, on the CPU."""
         rows = []
-        for start in range(0, len(pairs), 256):
-            some = pairs[start : start + 256]
+        for start in range(0, len(pairs), CHUNK):
+            some = pairs[start : start + CHUNK]
             made = make_batch(self.encode(some)).to(find_device(model))
             output = model(made.source, made.lengths, made.previous)
             for weights, p in zip(output.weights.cpu(), some, strict=True):
@@ -93,9 +89,9 @@ def load_task(name: str, backwards: bool = False) -> Task:
     Raises:
         ValueError: if there is no such task.
     """
-    if name not in TASK_NAMES:
-        raise ValueError(f"no task is named {name!r}; there are {[*TASK_NAMES]}")
-    return Task(import_module(f"attnbook.data.{name}").load(), backwards)
+    if name not in TASKS:
+        raise ValueError(f"no task is named {name!r}; there are {[*TASKS]}")
+    return Task(TASKS[name].load(), backwards)
 
 
 def count_errors_by_length(
@@ -108,10 +104,8 @@ def count_errors_by_length(
     """
     table: dict[int, list[tuple]] = {}
     for output, p in zip(outputs, pairs, strict=True):
-        distance, minus = min(
-            (metrics.edit_distance(output, r), -len(r)) for r in p.references
-        )
-        row = (1, int(distance > 0), distance, -minus)
+        edits, symbols = match_nearest(output, p.references)
+        row = (1, int(edits > 0), edits, symbols)
         table.setdefault(len(p.source), []).append(row)
     keys = ("count", "wrong", "edits", "symbols")
     return {
@@ -142,3 +136,16 @@ def compute_error_rate(
         )
     total = "count" if of == "wrong" else "symbols"
     return sum(r[of] for r in rows) / sum(r[total] for r in rows)
+
+
+def predict_links(data: Task, model: nn.Module, pairs: Sequence) -> list[set]:
+    """Return the links of each aligned pair, from its attention weights.
+
+    Target words without a known link make none.
+    """
+    links = []
+    for weights, p in zip(data.attention_weights(model, pairs), pairs, strict=True):
+        linked = {t for t, _ in p.possible}
+        every = extract_links(weights, len(p.target), len(p.source))
+        links.append({(t, s) for t, s in every if t in linked})
+    return links

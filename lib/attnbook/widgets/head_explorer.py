@@ -186,7 +186,7 @@ class HeadExplorer(BookWidget):
 
     Args:
         maps: a dict with `layers`, `per_layer`, `sentences` and `heads`, as
-            `attnbook.data.smollm2_head_maps.load_head_maps` returns it.
+            `attnbook.data.recorded_maps.load_head_maps` returns it.
         sentence: which is shown first.
         layer: of the head that is shown first, and its
         head: unless given, the recorded head with the largest score.

@@ -142,7 +142,7 @@ class PictureAndSound(BookWidget):
             sound) and `steps`. A step has a `label` (what the model outputs),
             a `part` (what is in the true box), `thousandths` (R · Q weights,
             row by row) and a `box` (top, left, bottom, right, in pixels).
-            `attnbook.data.picture_and_sound.load_examples` returns them.
+            `attnbook.data.recorded_maps.load_examples` returns them.
         item: which is shown first.
         step: which of its steps.
 

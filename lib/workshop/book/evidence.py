@@ -13,10 +13,10 @@ MEASURES = {
 }
 # Records that a chapter reads through a module of their own.
 LOADERS = {
-    "language_model": "attnbook.training.character_model import",
-    "minilm_maps": "attnbook.data.minilm import",
-    "picture_and_sound": "attnbook.data.picture_and_sound import",
-    "smollm2_head_explorer": "attnbook.data.smollm2_head_maps import",
+    "language_model": "load_character_model",
+    "minilm_maps": "recorded_maps import load_maps",
+    "picture_and_sound": "recorded_maps import load_examples",
+    "smollm2_head_explorer": "recorded_maps import load_head_maps",
 }
 
 

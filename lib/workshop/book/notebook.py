@@ -14,8 +14,8 @@ from pathlib import Path
 import jupytext
 import nbformat
 from nbclient import NotebookClient
+from tqdm.auto import tqdm
 
-from attnbook.training.progress import make_progress_bar
 from workshop.book import repository
 from workshop.book.cell_kinds import FOLDED, KINDS, TITLE, find_kind
 
@@ -114,7 +114,7 @@ def execute(source: Path) -> nbformat.NotebookNode:
     notebook = jupytext.read(source)
     gpu = needs_gpu(notebook)
     cells = sum(cell.cell_type == "code" for cell in notebook.cells)
-    with make_progress_bar(total=cells, unit="cell", desc=source.stem) as bar:
+    with tqdm(total=cells, unit="cell", desc=source.stem, disable=None) as bar:
         NotebookClient(
             notebook,
             timeout=300,

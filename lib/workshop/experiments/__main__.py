@@ -42,10 +42,11 @@ def main(words: list[str] | None = None) -> None:
             f"{', '.join(refused)} always runs on the CPU, not on {device}: "
             "leave out --device"
         )
+    progress = sys.stderr.isatty() and not options.quiet
     with use_device(device):
         for name in chosen:
             print(f"{name} ...", file=sys.stderr, flush=True)
-            print(describe_provenance(repeat_run(name, not options.quiet)), flush=True)
+            print(describe_provenance(repeat_run(name, progress)), flush=True)
 
 
 def repeat_run(name: str, progress: bool) -> dict:

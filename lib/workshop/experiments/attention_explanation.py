@@ -21,19 +21,16 @@ from torch import Tensor
 
 from attnbook.diagnose.explanations import (
     find_adversarial_weights,
+    jensen_shannon,
+    kullback_leibler,
     measure_erasure,
     measure_naming,
     multiply_gradient_by_input,
     multiply_weights_by_norms,
+    total_variation,
 )
 from attnbook.models.devices import use_seed
 from attnbook.models.recurrent import Encoder, count_parameters
-from attnbook.training.deception import (
-    compute_adversary_loss,
-    compute_deception_penalty,
-    jensen_shannon,
-    total_variation,
-)
 from attnbook.training.loop import optimize
 from workshop.experiments.attention_classifier import (
     CLASSES,
@@ -56,6 +53,7 @@ TASKS = {"question": draw_question_task, "keyword": draw_keyword_task}
 STEPS = {"question": 2400, "keyword": 600}
 ENCODERS = ("recurrent", "embedding")
 SHUFFLES = 20
+LARGEST = 1 - 1e-6  # weight in the penalty, which would be infinite at 1
 STRENGTH = 0.01  # of the divergence that the trained adversary seeks
 
 Loss = Callable[[QuestionBatch], Float[Tensor, ""]]
@@ -102,26 +100,29 @@ def train(model: AttentionClassifier, task: str, seed: int, compute_loss: Loss) 
 def train_to_answer(
     model: AttentionClassifier, penalty: float, batch: QuestionBatch
 ) -> Float[Tensor, ""]:
-    """Return the cross-entropy, plus the penalty on weight on the evidence."""
+    """Return the cross-entropy, plus the penalty on weight m on the evidence.
+
+    The penalty is -log(1 - m), R of Pruthi et al.
+    """
     logits, weights = model(batch.words, batch.question)
     loss = F.cross_entropy(logits, batch.answer)
     if not penalty:
         return loss
     positions = torch.arange(weights.shape[1], device=weights.device)
     forbidden = positions == batch.evidence[:, None]
-    return loss + penalty * compute_deception_penalty(weights, forbidden)
+    mass = (weights * forbidden).sum(dim=-1).clamp(max=LARGEST)
+    return loss - penalty * torch.log1p(-mass).mean()
 
 
 def train_to_imitate(
     model: AttentionClassifier, base: AttentionClassifier, batch: QuestionBatch
 ) -> Float[Tensor, ""]:
-    """Return the adversary's loss: outputs of a model, other weights."""
+    """Return the adversary's loss: how far outputs differ, less how far weights do."""
     logits, weights = model(batch.words, batch.question)
     with torch.no_grad():
         wanted, avoided = base(batch.words, batch.question)
-    return compute_adversary_loss(
-        logits.softmax(-1), wanted.softmax(-1), weights, avoided, STRENGTH
-    )
+    difference = total_variation(logits.softmax(-1), wanted.softmax(-1))
+    return (difference - STRENGTH * kullback_leibler(weights, avoided)).mean()
 
 
 def predict(

@@ -15,12 +15,16 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from attnbook.data.characters import encode_characters
+from attnbook.data.libreoffice import encode_characters
 from attnbook.models.devices import find_device, use_seed
 from attnbook.models.recurrent import count_parameters
 from attnbook.training.language_modeling import compute_held_out_loss, cut_windows
-from attnbook.training.loop import compute_rate_factor, optimize
-from attnbook.training.losses import IGNORED_TARGET, compute_next_token_loss
+from attnbook.training.loop import (
+    IGNORED_TARGET,
+    compute_next_token_loss,
+    compute_rate_factor,
+    optimize,
+)
 from workshop.experiments.positions import (
     LENGTH,
     SYMBOLS,

@@ -13,8 +13,13 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attnbook.data.graph_tasks import GraphTask, draw_lookup
-from attnbook.data.help_graph import HelpGraph, draw_labeled, load
+from attnbook.data.graphs import (
+    GraphTask,
+    HelpGraph,
+    draw_labeled,
+    draw_lookup,
+    load_help_graph,
+)
 from attnbook.models.devices import use_seed
 from attnbook.models.recurrent import count_parameters
 from attnbook.training.loop import optimize
@@ -276,7 +281,7 @@ def help_graph() -> dict:
         al. (2018), section 3, https://arxiv.org/abs/1710.10903. Departures: another
         graph, the last step instead of early stopping.
     """
-    graph = load()
+    graph = load_help_graph()
     rows = sweep(partial(measure_seed, graph), method=METHODS, seed=HELP_SEEDS)
     parameters = {
         name: count_parameters(

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from attnbook.data.characters import encode_characters
+from attnbook.data.libreoffice import encode_characters
 from attnbook.diagnose import measure_leak
 from attnbook.diagnose.head_alarms import (
     ALARMS,
@@ -23,9 +23,9 @@ from attnbook.diagnose.head_alarms import (
 from attnbook.models import modern_decoder
 from attnbook.models.modern_decoder import ModernDecoder
 from attnbook.positions.rotary import rotate_halves
-from attnbook.training.batching import make_batch
-from attnbook.training.character_model import load_character_model
-from attnbook.training.trained import load_trained
+from attnbook.training.language_modeling import load_character_model
+from attnbook.training.loop import make_batch
+from attnbook.training.run import load_trained
 from workshop.experiments.record import recorded
 from workshop.experiments.smollm2 import (
     SMOLLM2,

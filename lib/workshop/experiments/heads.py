@@ -25,10 +25,10 @@ from attnbook.models.lookup_models import (
     compute_gradient_norms_at_ends,
     draw_relation,
 )
-from attnbook.training import associative_recall, tasks
-from attnbook.training.associative_recall import compute_error_rate, train
+from attnbook.training.associative_recall import compute_error_rates, train
 from attnbook.training.loop import optimize
-from attnbook.training.trained import load_trained
+from attnbook.training.run import load_trained
+from attnbook.training.tasks import compute_error_rate, count_errors_by_length
 from workshop.experiments.record import get_device, recorded, sweep
 
 SEEDS, STEPS = (0, 1, 2), 600
@@ -49,7 +49,7 @@ def heads_lookups() -> dict:
     def measure(heads: int, seed: int) -> dict:
         model = build_model(seed, heads)
         train(model, STEPS, seed)
-        return {"error": compute_error_rate(model)}
+        return {"error": float(compute_error_rates(model).mean())}
 
     return {"rows": sweep(measure, heads=COUNTS, seed=SEEDS)}
 
@@ -83,7 +83,7 @@ def heads_readout() -> dict:
             model.answer = read.to(get_device())  # type: ignore[assignment]
         train(model, READOUT_STEPS, seed, READOUT_RATE)
         return {
-            "error": compute_error_rate(model),
+            "error": float(compute_error_rates(model).mean()),
             "weights": measure_weights_by_place(model),
         }
 
@@ -160,7 +160,7 @@ def heads_shared() -> dict:
         with use_seed(seed):
             model = MODELS[task](*setting).to(get_device())
         train(model, STEPS, seed)
-        return {"error": compute_error_rate(model)}
+        return {"error": float(compute_error_rates(model).mean())}
 
     settings = dict.fromkeys(chain(*SETTINGS.values()))
     rows = sweep(measure, task=MODELS, setting=settings, seed=SEEDS)
@@ -212,8 +212,8 @@ def prune_pronunciation(seed: int, heads: int) -> dict:
     def measure(pairs) -> float:
         found = data.generate(model, pairs)
         generated = [data.targets.decode(f.ids) for f in found]
-        table = tasks.count_errors_by_length(generated, pairs)
-        return tasks.compute_error_rate(table)
+        table = count_errors_by_length(generated, pairs)
+        return compute_error_rate(table)
 
     pruned = prune_greedily(
         model.decoder.attention.attention.output,
@@ -227,12 +227,12 @@ def prune_pronunciation(seed: int, heads: int) -> dict:
 def prune_lookups(seed: int, heads: int) -> dict:
     """Return what removing heads costs a model of several lookups."""
     model = build_model(seed, heads)
-    associative_recall.train(model, STEPS, seed)
+    train(model, STEPS, seed)
     pruned = prune_greedily(
         model.attention.output,
         heads,
-        lambda: associative_recall.compute_error_rate(model, seed=CHOICE_SEED),
-        lambda: associative_recall.compute_error_rate(model),
+        lambda: float(compute_error_rates(model, seed=CHOICE_SEED).mean()),
+        lambda: float(compute_error_rates(model).mean()),
     )
     return {"seed": seed, **pruned}
 

@@ -9,7 +9,7 @@ import torch
 
 from attnbook.attention.multi_head import GroupedQueryAttention, MultiHeadAttention
 from attnbook.attention.self_attention import causal_mask
-from attnbook.data.characters import encode_characters
+from attnbook.data.libreoffice import encode_characters
 from attnbook.diagnose import entropy
 from attnbook.models.devices import find_device, use_seed
 from attnbook.models.modern_decoder import (
@@ -28,9 +28,11 @@ from attnbook.models.transformer import (
     Size,
     SoftCapAttention,
 )
-from attnbook.training.character_model import RECIPE, RECORD_NAME, build_character_model
 from attnbook.training.language_modeling import (
+    RECIPE,
+    RECORD_NAME,
     LanguageModelRecipe,
+    build_character_model,
     compute_guessing_losses,
     compute_held_out_loss,
     cut_windows,

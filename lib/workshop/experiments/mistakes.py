@@ -35,8 +35,7 @@ from attnbook.models.recurrent import (
 )
 from attnbook.training.loop import Recipe, Trainer
 from attnbook.training.metrics import alignment_error_rate
-from attnbook.training.scoring import predict_links
-from attnbook.training.tasks import Task
+from attnbook.training.tasks import Task, predict_links
 from workshop.experiments.record import get_device, recorded, sweep
 
 SEEDS, EPOCHS, TRAINED, HELD_OUT = (0, 1, 2), 6, 6000, 200

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnbook.data.characters import encode_characters
+from attnbook.data.libreoffice import encode_characters
 from attnbook.models.attention_only import HEAD, METHODS, AttentionOnlyTransformer
 from attnbook.models.devices import find_device, use_seed
 from attnbook.positions.absolute import frequencies
@@ -23,8 +23,7 @@ from attnbook.positions.rotary import (
     scale_llama3,
     scale_ntk_aware,
 )
-from attnbook.training.loop import optimize
-from attnbook.training.losses import IGNORED_TARGET, compute_next_token_loss
+from attnbook.training.loop import IGNORED_TARGET, compute_next_token_loss, optimize
 from workshop.experiments.record import get_device, recorded
 
 LENGTH, LONGEST = 64, 512  # trained on, and read

@@ -34,7 +34,7 @@ from attnbook.models.recurrent import count_parameters
 from attnbook.records import RECORDS, WEIGHTS
 from attnbook.training.loop import Trainer
 from attnbook.training.run import Run
-from attnbook.training.scoring import make_validation_metrics, score_test_set
+from workshop.experiments.scoring import make_validation_metrics, score_test_set
 
 CACHE = Path(os.environ.get("ATTNBOOK_CACHE", "~/.cache/attnbook"))
 CPU = torch.device("cpu")

@@ -4,9 +4,15 @@ from dataclasses import replace
 from functools import partial
 
 from attnbook.training.loop import Recipe, Trainer
-from attnbook.training.run import Run, change_seed
-from attnbook.training.scoring import make_validation_metrics
+from attnbook.training.run import Run
 from workshop.experiments.record import get_device, recorded, register_runs, sweep
+from workshop.experiments.scoring import make_validation_metrics
+
+
+def change_seed(run: Run, seed: int, **changes) -> Run:
+    """Return the run with another seed, and other changes."""
+    return replace(run, recipe=replace(run.recipe, seed=seed), **changes)
+
 
 # Word -> phoneme. The decoder without attention is wider, so that both models
 # have as many parameters; the run's record says how many.

@@ -22,8 +22,7 @@ from attnbook.attention.recurrent import (
     dot_scores,
     general_scores,
 )
-from attnbook.training.batching import make_batch
-from attnbook.training.loop import Trainer
+from attnbook.training.loop import Trainer, make_batch
 from workshop.experiments.costs import summarize_times
 from workshop.experiments.record import recorded
 from workshop.experiments.runs import RUNS

@@ -64,8 +64,13 @@ from attnbook.models.whisper import (
     keep_memory_projections,
     log_mel_spectrogram,
 )
-from attnbook.training.batching import Batch, make_batch
-from attnbook.training.loop import compute_rate_factor, compute_symbol_loss, optimize
+from attnbook.training.loop import (
+    Batch,
+    compute_rate_factor,
+    compute_symbol_loss,
+    make_batch,
+    optimize,
+)
 from attnbook.training.metrics import symbol_error_rate
 from attnbook.training.search import greedy_search
 from workshop.experiments.record import get_device, recorded

@@ -22,10 +22,9 @@ from attnbook.data.grammar import Aligned
 from attnbook.data.vocabulary import PAD, START, pad_sequences
 from attnbook.models.devices import find_device, use_seed
 from attnbook.models.recurrent import Memory
-from attnbook.training.batching import make_batch
-from attnbook.training.loop import optimize
+from attnbook.training.loop import make_batch, optimize
+from attnbook.training.run import load_trained
 from attnbook.training.tasks import Task
-from attnbook.training.trained import load_trained
 from workshop.experiments.record import get_device, recorded
 
 SEEDS = (0, 1, 2)

@@ -13,13 +13,15 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from attnbook.data.cluttered_digits import (
+from attnbook.data.digits import (
     CANVAS,
+    Clips,
     ClutteredDigits,
     draw_cluttered_digits,
+    draw_which_digit,
+    load_digits,
+    shrink_digits,
 )
-from attnbook.data.digits import load_digits
-from attnbook.data.moving_digits import Clips, draw_which_digit, shrink_digits
 from attnbook.diagnose import record_attention
 from attnbook.models.devices import use_seed
 from attnbook.models.frame_pooling import (

@@ -1,19 +1,33 @@
-"""The digits are what their labels say, and train and test are disjoint."""
+"""Handwritten digits, digits among clutter, and clips of a moving digit."""
 
 import pytest
 import torch
 
-from attnbook.data.digits import load_digits
+from attnbook.data.digits import (
+    CANVAS,
+    bounce,
+    draw_cluttered_digits,
+    draw_which_digit,
+    find_box,
+    load_digits,
+    render_clips,
+    shrink_digits,
+)
+
+DIGITS = torch.rand(7, 5, 5, generator=torch.Generator().manual_seed(3))
+LABELS = torch.arange(7)
 
 
-@pytest.mark.parametrize(("split", "number"), [("train", 2000), ("test", 500)])
-def test_every_digit_is_in_a_split_equally_often(split, number):
-    images, labels = load_digits(split)
-    assert images.shape == (number, 28, 28)
-    assert images.dtype is torch.uint8
-    assert labels.shape == (number,)
-    assert labels[:100].bincount().tolist() == [10] * 10
-    assert labels.bincount().tolist() == [number // 10] * 10
+def rng(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_every_digit_is_in_a_split_equally_often():
+    for split, number in (("train", 2000), ("test", 500)):
+        images, labels = load_digits(split)
+        assert images.shape == (number, 28, 28) and images.dtype == torch.uint8
+        assert labels[:100].bincount().tolist() == [10] * 10
+        assert labels.bincount().tolist() == [number // 10] * 10
 
 
 def test_a_nearest_mean_of_the_training_images_finds_most_labels():
@@ -25,7 +39,106 @@ def test_a_nearest_mean_of_the_training_images_finds_most_labels():
     assert (distance.argmin(dim=1) == wanted).float().mean() > 0.75
 
 
+def test_digits_are_light_on_black_and_neither_mirrored_nor_upside_down():
+    images, labels = load_digits()
+    assert 0 < images.float().mean() < 60 and images.max() == 255
+    seven = images[labels == 7].float().mean(0)
+    assert seven[:14].sum() > 1.1 * seven[14:].sum()  # the bar is at the top
+    foot = seven[20:].sum(0)  # and the stroke ends to the left of the middle
+    assert (foot * torch.arange(28)).sum() / foot.sum() < 13
+
+
+def test_the_digit_is_whole_in_its_box_and_clutter_is_elsewhere():
+    images, labels = load_digits("test")
+    drawn = draw_cluttered_digits(images, labels, 20, rng())
+    assert drawn.images.shape == (20, 1, CANVAS, CANVAS)
+    for canvas, label, box in zip(*drawn, strict=True):
+        top, left, bottom, right = box.tolist()
+        assert 0 <= top < bottom <= CANVAS and 0 <= left < right <= CANVAS
+        part = (canvas[0, top:bottom, left:right] * 255).round()
+        found = []
+        for image in images[labels == label]:
+            first, start, last, end = find_box(image)
+            digit = image[first:last, start:end]
+            if digit.shape == part.shape:
+                found.append(bool((digit <= part).all()))
+        assert any(found)
+        rest = canvas[0].clone()
+        rest[top:bottom, left:right] = 0.0
+        assert (rest > 0.7).sum() > 20
+
+
+def test_the_smallest_box_touches_light_pixels_on_each_side():
+    image = torch.zeros(6, 7, dtype=torch.uint8)
+    image[2, 3] = image[4, 1] = 200
+    assert find_box(image) == (2, 1, 5, 4)
+
+
+def test_a_bouncing_digit_turns_back_at_the_borders():
+    """Compared with a loop that reverses the velocity at a border."""
+    for start, velocity in ((0, 2), (3, -1), (5, 2)):
+        found = bounce(start + velocity * torch.arange(11), room=5)
+        at, step = start, velocity
+        for t in range(11):
+            assert found[t] == at
+            at += step
+            if not 0 <= at <= 5:
+                at, step = (10 if at > 5 else 0) - at, -step
+
+
+def test_digits_are_drawn_at_their_positions_and_enter_at_the_opposite_border():
+    digits = DIGITS[:2][:, None].expand(-1, 3, -1, -1)  # (B, T, D, D)
+    position = torch.tensor([[[0, 0], [2, 3], [6, 5]], [[4, 4], [0, 8], [8, 0]]])
+    frames = render_clips(digits, position, size=9)
+    for b in range(2):
+        for t in range(3):
+            wanted = torch.zeros(9, 9)
+            wanted[:5, :5] = DIGITS[b]
+            wanted = wanted.roll(position[b, t].tolist(), (0, 1))
+            assert torch.equal(frames[b, t], wanted)
+
+
+def test_a_shrunk_image_has_the_means_of_squares():
+    images = torch.arange(2 * 4 * 6, dtype=torch.uint8).reshape(2, 4, 6)
+    found = shrink_digits(images, 2)
+    assert found.shape == (2, 2, 3)
+    wanted = images[1, 2:4, 4:6].float().mean() / 255
+    torch.testing.assert_close(found[1, 1, 2], wanted)
+
+
+def test_readable_frames_show_the_digit_and_the_others_its_pixels():
+    clips = draw_which_digit(DIGITS, LABELS, 6, rng(1), frames=5, size=12)
+    assert (clips.readable.sum(1) == 2).all()
+    for b in range(6):
+        digit = DIGITS[clips.label[b]]
+        for t in range(5):
+            row, column = clips.position[b, t].tolist()
+            square = slice(row, row + 5), slice(column, column + 5)
+            shown = clips.frames[b, t][square]
+            assert torch.equal(shown, digit) == bool(clips.readable[b, t])
+            assert torch.equal(shown.flatten().sort()[0], digit.flatten().sort()[0])
+            wanted = torch.zeros(12, 12, dtype=torch.bool)
+            wanted[square] = True
+            assert torch.equal(clips.inside[b, t], wanted)
+    assert (clips.frames[~clips.inside] == 0).all()
+
+
 @pytest.mark.refusal
-def test_an_unknown_split_is_refused():
-    with pytest.raises(ValueError, match=r"no split 'valid', only \['train'"):
-        load_digits("valid")
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: load_digits("valid"), r"no split 'valid', only \['train'"),
+        (lambda: shrink_digits(torch.zeros(1, 6, 8).byte(), 4), "6 by 8 .* of 4,"),
+        (
+            lambda: draw_which_digit(DIGITS, LABELS, 2, rng(), frames=5, readable=6),
+            "6 readable frames .* clips of 5 frames",
+        ),
+        (
+            lambda: draw_which_digit(DIGITS, LABELS, 2, rng(), size=3),
+            "5 by 5 pixels .* 3 by 3",
+        ),
+    ],
+)
+def test_what_is_not_possible_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

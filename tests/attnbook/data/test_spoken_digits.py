@@ -1,8 +1,6 @@
 """Spoken digits lie exactly where their intervals say."""
 
-import io
 import math
-import wave
 from random import Random
 
 import pytest
@@ -19,30 +17,8 @@ from attnbook.data.spoken_digits import (
     draw_varied_digits,
     join_digits,
     load_recordings,
-    read_wav,
     trim_silence,
 )
-
-
-def make_wav(samples, rate=8000, channels=1, width=2):
-    made = io.BytesIO()
-    with wave.open(made, "wb") as file:
-        file.setframerate(rate)
-        file.setnchannels(channels)
-        file.setsampwidth(width)
-        file.writeframes(samples)
-    return made.getvalue()
-
-
-def test_samples_are_shares_of_the_largest_number():
-    content = make_wav(b"\x00\x00\x00\x40\x00\x80")
-    assert read_wav(content).tolist() == [0.0, 0.5, -1.0]
-
-
-@pytest.mark.refusal
-def test_a_sound_of_another_rate_is_refused_with_both():
-    with pytest.raises(ValueError, match=r"11,025 samples .* but 8,000 are"):
-        read_wav(make_wav(b"\x00\x00", rate=11025))
 
 
 def test_silence_is_trimmed_on_both_sides():
@@ -50,6 +26,8 @@ def test_silence_is_trimmed_on_both_sides():
     sound[165:410] = 0.5
     # Frames of 80 samples: the third to the sixth have some of it.
     assert torch.equal(trim_silence(sound), sound[160:480])
+    for recording in load_recordings():
+        assert 0.2 < len(recording) / RATE < 1 and 0.05 < recording.abs().max() <= 1
 
 
 @pytest.mark.parametrize("length", [200, 201])
@@ -89,14 +67,6 @@ def test_a_faster_sound_is_shorter_and_higher():
     assert len(faster) == 500
     assert int(torch.fft.rfft(faster).abs().argmax()) == 10  # still 10 turns
     assert torch.equal(change_speed(turns, 1.0), turns)
-
-
-@pytest.mark.refusal
-def test_a_speed_of_0_and_an_empty_sound_are_refused():
-    with pytest.raises(ValueError, match=r"not speed 0\.0 and 5 samples"):
-        change_speed(torch.ones(5), 0.0)
-    with pytest.raises(ValueError, match=r"not speed 1\.0 and 0 samples"):
-        change_speed(torch.ones(0), 1.0)
 
 
 def test_varied_digits_vary_within_their_limits():

@@ -8,12 +8,13 @@ from torch import nn
 
 from attnbook.diagnose.explanations import (
     find_adversarial_weights,
+    jensen_shannon,
     measure_erasure,
     measure_naming,
     multiply_gradient_by_input,
     multiply_weights_by_norms,
+    total_variation,
 )
-from attnbook.training.deception import jensen_shannon, total_variation
 
 RNG = torch.Generator().manual_seed(0)
 WORDS = torch.tensor([[3, 1, 4, 2], [1, 1, 5, 9]])

@@ -1,18 +1,28 @@
+"""The training loop: batches, steps, epochs, checkpoints."""
+
 import pytest
 import torch
 
 from attnbook.data.vocabulary import END, PAD, START
-from attnbook.training.batching import draw_batches, make_batch
-from attnbook.training.checkpoints import save_checkpoint
 from attnbook.training.loop import (
     Recipe,
     Trainer,
     compute_held_out_loss,
     compute_rate_factor,
+    draw_batches,
+    make_batch,
     optimize,
 )
 from small_models import make_model
-from small_training import PAIRS, make_trainer
+
+PAIRS = [([4 + (i + j) % 7 for j in range(1 + i % 5)],) * 2 for i in range(40)]
+
+
+def make_trainer(seed=0, epochs=3, **more):
+    recipe = Recipe(epochs, size=8, rate=1e-2, seed=seed, **more)
+    model = make_model(attention=True)
+    model.decoder.drop.p = 0.5  # so that the generator's state matters
+    return Trainer(model, PAIRS, PAIRS[:10], recipe)
 
 
 def numbers(history):
@@ -31,8 +41,14 @@ def test_batches_hold_every_pair_once_in_the_seeds_order():
     pairs = [([i], [i]) for i in range(101)]
     made = draw_batches(pairs, 8, seed=1)
     assert sorted(p[0][0] for b in made for p in b) == list(range(101))
-    assert made == draw_batches(pairs, 8, seed=1)
-    assert made != draw_batches(pairs, 8, seed=2)
+    assert made == draw_batches(pairs, 8, seed=1) != draw_batches(pairs, 8, seed=2)
+
+
+def test_a_batch_holds_pairs_of_similar_length():
+    pairs = [([4] * n, [4]) for n in (1, 9, 2, 8, 1, 9, 2, 8)]
+    for batch in draw_batches(pairs, 4, seed=0):
+        lengths = [len(source) for source, _ in batch]
+        assert max(lengths) - min(lengths) <= 1
 
 
 def test_a_step_uses_its_rate_and_is_reported_before_the_update():
@@ -60,25 +76,34 @@ def test_the_norm_of_the_gradient_is_clipped():
     torch.testing.assert_close(torch.cat(weights).norm(), torch.tensor(1.0))
 
 
-def test_training_learns():
-    history = make_trainer(epochs=40).run(progress=False)
-    assert history[-1]["valid_loss"] < 0.5 * history[0]["valid_loss"]
+def test_training_learns_and_keeps_the_weights_of_the_best_epoch():
+    trainer = make_trainer(epochs=30)
+    losses = [h["valid_loss"] for h in trainer.run(progress=False)]
+    assert losses[-1] < 0.6 * losses[0]
+    assert compute_held_out_loss(trainer.model, PAIRS[:10]) == pytest.approx(
+        min(losses)
+    )
 
 
-def test_training_repeats_itself():
-    first = make_trainer().run(progress=False)
-    assert numbers(first) == numbers(make_trainer().run(progress=False))
-    assert numbers(first) != numbers(make_trainer(seed=1).run(progress=False))
+def test_training_stops_when_the_held_out_loss_has_stopped_falling():
+    trainer = make_trainer(epochs=9, patience=2)
+    trainer.history = [{"valid_loss": x} for x in (3.0, 1.0, 2.0)]
+    assert not trainer.is_stalled()
+    trainer.history.append({"valid_loss": 1.0})
+    assert trainer.is_stalled()
 
 
-def test_the_global_generator_is_left_alone():
+def test_training_repeats_itself_and_leaves_the_global_generator_alone(capsys):
     torch.manual_seed(7)
     wanted = torch.rand(3)
+    first, second, third = make_trainer(), make_trainer(), make_trainer(seed=1)
     torch.manual_seed(7)
-    made = make_trainer()
-    torch.manual_seed(7)
-    made.run(progress=False)
+    history = first.run(progress=False)
     assert torch.equal(torch.rand(3), wanted)
+    assert capsys.readouterr().err == ""
+    assert numbers(history) == numbers(second.run(progress=True))
+    assert "epoch 3" in capsys.readouterr().err
+    assert numbers(history) != numbers(third.run(progress=False))
 
 
 def test_a_resumed_run_equals_an_uninterrupted_run(tmp_path):
@@ -87,7 +112,8 @@ def test_a_resumed_run_equals_an_uninterrupted_run(tmp_path):
     whole.run(progress=False)
     first = make_trainer()
     first.run_epoch(progress=False)
-    save_checkpoint(first, path)
+    first.best = {k: 0 * v for k, v in first.best.items()}  # not those to go on from
+    first.save(path)
     second = make_trainer()
     history = second.run(path, progress=False)
     assert numbers(history) == numbers(whole.history)
@@ -97,11 +123,12 @@ def test_a_resumed_run_equals_an_uninterrupted_run(tmp_path):
         assert torch.equal(ours, theirs)
 
 
-def test_the_weights_kept_are_those_of_the_best_epoch():
-    made = make_trainer()
-    made.run(progress=False)
-    best = min(h["valid_loss"] for h in made.history)
-    assert compute_held_out_loss(made.model, PAIRS[:10]) == pytest.approx(best)
+def test_the_held_out_loss_is_the_mean_of_all_symbols():
+    model, pairs = make_model(), [([4, 5], [6]), ([7], [8, 9, 4, 5])]
+    each = [compute_held_out_loss(model, [pair]) for pair in pairs]
+    assert compute_held_out_loss(model, pairs[:1] * 2) == pytest.approx(each[0])
+    wanted = (2 * each[0] + 5 * each[1]) / 7  # the end of each included
+    assert compute_held_out_loss(model, pairs, size=1) == pytest.approx(wanted)
 
 
 def test_the_rate_rises_then_falls():
@@ -114,16 +141,10 @@ def test_the_rate_rises_then_falls():
 
 
 @pytest.mark.refusal
-def test_a_checkpoint_of_another_recipe_is_refused(tmp_path):
+def test_another_recipe_and_nothing_to_train_on_are_refused(tmp_path):
     path = tmp_path / "run.safetensors"
-    first = make_trainer()
-    first.run_epoch(progress=False)
-    save_checkpoint(first, path)
+    make_trainer().save(path)
     with pytest.raises(ValueError, match=r"'seed': 0.*'seed': 1"):
         make_trainer(seed=1).run(path, progress=False)
-
-
-@pytest.mark.refusal
-def test_nothing_to_train_on_is_refused():
     with pytest.raises(ValueError, match="0 to train on and 40 held out"):
         Trainer(make_model(), [], PAIRS, Recipe(epochs=1))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from attnbook.data.minilm import load_maps
+from attnbook.data.recorded_maps import load_maps
 from attnbook.diagnose import entropy
 from attnbook.widgets.attention_map import AttentionMap
 from javascript import Module

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from attnbook.data.smollm2_head_maps import load_head_maps
+from attnbook.data.recorded_maps import load_head_maps
 from attnbook.diagnose.heads import (
     score_first_token,
     score_induction,

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from attnbook.data.picture_and_sound import load_examples
+from attnbook.data.recorded_maps import load_examples
 from attnbook.models.vision import measure_mass_in_boxes
 from attnbook.widgets.picture_and_sound import (
     PictureAndSound,

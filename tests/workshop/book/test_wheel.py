@@ -25,7 +25,7 @@ READ_DATA = """
 from attnbook.data import cmudict, libreoffice
 from attnbook.exercises.quiz import quiz
 from attnbook.records import list_records, read_record
-from attnbook.training.trained import load_trained
+from attnbook.training.run import load_trained
 from attnbook.widgets.alignment_player import AlignmentPlayer
 assert cmudict.load().test and libreoffice.load().test
 assert all(read_record(name) for name in list_records())

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from attnbook.data.smollm2_head_maps import load_head_maps
+from attnbook.data.recorded_maps import load_head_maps
 from attnbook.widgets.cost_calculator import CostCalculator
 from attnbook.widgets.head_explorer import SCORES, HeadExplorer
 from attnbook.widgets.mask_builder import MaskBuilder

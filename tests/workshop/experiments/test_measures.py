@@ -16,7 +16,7 @@ from attnbook.models.lookup_models import SEQUENCE_LAYERS
 from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder, RotaryAttention
 from attnbook.models.recurrent import BahdanauDecoder
 from attnbook.records import read_record
-from attnbook.training.batching import make_batch
+from attnbook.training.loop import make_batch
 from workshop.experiments import (
     graphs,
     head_alarms,

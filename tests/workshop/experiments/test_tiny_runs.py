@@ -15,13 +15,13 @@ from attnbook import records
 from attnbook.data import Splits, grammar, libreoffice
 from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder, RotaryAttention
 from attnbook.training import run as training_run
-from attnbook.training import scoring
-from attnbook.training.tasks import TASK_NAMES, Task, load_task
+from attnbook.training.tasks import TASKS, Task, load_task
 from tiny_whisper import CONFIG, build
 from workshop.experiments import (
     efficient,
     language_models,
     record,
+    scoring,
     smollm2,
     smollm2_heads,
     speech,
@@ -165,7 +165,7 @@ class ShortTask(Task):
 def tasks():
     """Return the tasks by name, with all of their symbols and few pairs."""
     found = {}
-    for name, backwards in product(TASK_NAMES, (False, True)):
+    for name, backwards in product(TASKS, (False, True)):
         made = load_task(name, backwards)
         symbols = {"sources": made.sources, "targets": made.targets}
         # Few sentences have a word that is both misaligned and mispredicted.

@@ -1,37 +1,29 @@
-"""Scoring a trained model on its task's test set: what a record reports.
+"""What the record of a training run reports about the trained model.
 
 Source: intervals by the bootstrap of Koehn (2004), section 3,
     https://aclanthology.org/W04-3250
-Axes: T target symbols, S source symbols
 """
 
 import random
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import nn
 
-from attnbook.data import grammar, libreoffice
+from attnbook.data import Pair, grammar, libreoffice
 from attnbook.models.devices import find_device
-from attnbook.training.metrics import (
-    alignment_error_rate,
-    bleu,
-    extract_links,
-    shift_links,
-)
-from attnbook.training.search import beam_search
+from attnbook.training.metrics import alignment_error_rate, bleu
+from attnbook.training.search import SearchResult, beam_search
 from attnbook.training.tasks import (
     Task,
     compute_error_rate,
     count_errors_by_length,
+    predict_links,
 )
 
-LENGTH_BUCKETS = (
-    (3, 9),
-    (10, 19),
-    (20, 29),
-    (30, 39),
-    (40, 50),
-)  # English words
+# English words of a test sentence: the shortest and the longest of each bucket.
+LENGTH_BUCKETS = ((3, 9), (10, 19), (20, 29), (30, 39), (40, 50))
+EXAMPLE_LENGTHS = (6, 10, 16, 24, 34)
 
 
 def make_validation_metrics(name: str, data: Task) -> Callable[[nn.Module], dict]:
@@ -56,7 +48,7 @@ def make_validation_metrics(name: str, data: Task) -> Callable[[nn.Module], dict
 def score_test_set(name: str, data: Task, model: nn.Module, attention: bool) -> dict:
     """Return the results on the test set (and the grammar's long one)."""
     if name == "libreoffice":
-        return score_translation(data, model, attention)
+        return score_translation(data, model)
     results = score_sequences(data, model, data.splits.test)
     if name == "grammar":
         long = grammar.load_long()
@@ -69,7 +61,7 @@ def score_test_set(name: str, data: Task, model: nn.Module, attention: bool) -> 
     return results
 
 
-def score_sequences(data: Task, model: nn.Module, pairs: Sequence) -> dict:
+def score_sequences(data: Task, model: nn.Module, pairs: Sequence[Pair]) -> dict:
     """Return error rates of greedy decoding, overall and by length."""
     decoded = [data.targets.decode(f.ids) for f in data.generate(model, pairs)]
     table = count_errors_by_length(decoded, pairs)
@@ -80,30 +72,11 @@ def score_sequences(data: Task, model: nn.Module, pairs: Sequence) -> dict:
     }
 
 
-def predict_links(data: Task, model: nn.Module, pairs: Sequence) -> list:
-    """Return the links of each pair; words without a known link make none."""
-    links = []
-    for weights, p in zip(data.attention_weights(model, pairs), pairs, strict=True):
-        linked = {t for t, _ in p.possible}
-        every = extract_links(weights.numpy(), len(p.target), len(p.source))
-        links.append({(t, s) for t, s in every if t in linked})
-    return links
-
-
-def find_best_shift(data: Task, model: nn.Module, pairs: Sequence) -> int:
-    """Return the constant shift of all links that errs least on these pairs."""
-    links = predict_links(data, model, pairs)
-
-    def error(by: int) -> float:
-        return compute_shifted_error(links, pairs, by)
-
-    return min(range(-2, 3), key=error)
-
-
 def compute_shifted_error(links: Sequence[set], pairs: Sequence, by: int) -> float:
-    """Return the alignment error rate of links moved by a constant."""
+    """Return the alignment error rate of links moved by `by` source positions."""
     moved = [
-        shift_links(a, by, len(p.source)) for a, p in zip(links, pairs, strict=True)
+        {(t, s + by) for t, s in found if 0 <= s + by < len(p.source)}
+        for found, p in zip(links, pairs, strict=True)
     ]
     return alignment_error_rate(
         moved, [p.sure for p in pairs], [p.possible for p in pairs]
@@ -119,14 +92,19 @@ def score_alignment(data: Task, model: nn.Module, pairs: Sequence, shift: int) -
     }
 
 
-def score_translation(data: Task, model: nn.Module, attention: bool) -> dict:
+def find_best_shift(data: Task, model: nn.Module, pairs: Sequence) -> int:
+    """Return the constant shift of all links that errs least on these pairs."""
+    links = predict_links(data, model, pairs)
+    return min(range(-2, 3), key=lambda by: compute_shifted_error(links, pairs, by))
+
+
+def score_translation(data: Task, model: nn.Module) -> dict:
     """Return BLEU of greedy and beam search, by length, and some examples."""
     pairs = data.splits.test
-    texts = libreoffice.load_text().test
     found = data.generate(model, pairs)
     outputs = [libreoffice.join_pieces(data.targets.decode(f.ids)) for f in found]
     wanted = [libreoffice.join_pieces(p.target) for p in pairs]
-    words = [len(t.source[0].split()) for t in texts]
+    words = [len(t.source[0].split()) for t in libreoffice.load_text().test]
     table = {}
     for low, high in LENGTH_BUCKETS:
         rows = [i for i, n in enumerate(words) if low <= n <= high]
@@ -140,6 +118,7 @@ def score_translation(data: Task, model: nn.Module, attention: bool) -> dict:
         for i in some
     ]
     chosen = [wanted[i] for i in some]
+    examples = [words.index(n) for n in EXAMPLE_LENGTHS if n in words]
     return {
         **bootstrap_bleu(outputs, wanted),
         "by_length": table,
@@ -148,26 +127,17 @@ def score_translation(data: Task, model: nn.Module, attention: bool) -> dict:
             "greedy": bleu([outputs[i] for i in some], chosen),
             "beam_4": bleu(searched, chosen),
         },
-        "examples": [
-            describe_example(data, pairs[i], found[i]) for i in choose_examples(words)
-        ],
+        "examples": [describe_example(data, pairs[i], found[i]) for i in examples],
     }
 
 
-def search_best(model: nn.Module, data: Task, pair) -> tuple[int, ...]:
+def search_best(model: nn.Module, data: Task, pair: Pair) -> tuple[int, ...]:
     """Return the best output of a beam of 4, scores divided by length."""
-    import torch
-
     source = torch.tensor(data.encode_source(pair.source), device=find_device(model))
     return beam_search(model, source, 4, 100, length_power=1.0)[0].ids
 
 
-def choose_examples(words: Sequence[int]) -> list[int]:
-    """Return the first test sentence of 6, 10, 16, 24 and 34 words."""
-    return [words.index(n) for n in (6, 10, 16, 24, 34) if n in words]
-
-
-def describe_example(data: Task, pair, found) -> dict:
+def describe_example(data: Task, pair: Pair, found: SearchResult) -> dict:
     """Return a test pair, the model's output and its attention weights."""
     shown = {
         "source": list(pair.source),
