@@ -54,9 +54,9 @@ def check_maps(maps: Mapping) -> dict:
             f"{len(made['heads'])} heads; the explorer needs at least 1 of each"
         )
     made["sentences"] = [
-        read_fields(x, SENTENCE, "a sentence") for x in maps["sentences"]
+        read_fields(x, SENTENCE, "a sentence") for x in made["sentences"]
     ]
-    made["heads"] = [read_fields(x, HEAD, "a head") for x in heads]
+    made["heads"] = [read_fields(x, HEAD, "a head") for x in made["heads"]]
     for sentence in made["sentences"]:
         title, T = sentence["title"], len(read_words(sentence["tokens"], "tokens"))
         if not 2 <= T <= MOST:
