@@ -87,7 +87,7 @@ TALK_BLOCKS = replace(TALK, embedding=64, hidden=256, **BLOCKS)
 # A recurrent encoder and decoder, chapter 6's heads between them.
 HYBRID = replace(SPELL, encoder=92, decoder=184, heads=4, **LUONG)
 SPELL_LUONG = replace(SPELL, decoder=220, **LUONG)
-# More time and less data, for chapter 2's model and the Transformer.
+# More time, for chapter 2's model and the Transformer.
 PAIR = {"attention": SPELL, "transformer": SPELL_BLOCKS}
 LEADER_RUNS = {
     **{f"cmudict_luong_{s}": change_seed(SPELL_LUONG, s) for s in range(2)},
@@ -100,7 +100,6 @@ LEADER_RUNS = {
         f"cmudict_{name}_twice_0": replace(run, recipe=replace(run.recipe, epochs=14))
         for name, run in PAIR.items()
     },
-    "cmudict_attention_quarter_0": replace(SPELL, every=4),
     "libreoffice_transformer_0": replace(HELP, embedding=132, hidden=528, **BLOCKS),
     **{
         f"grammar_transformer_{s}": change_seed(TALK_BLOCKS, s, ship=s == 0)
@@ -123,11 +122,6 @@ RUNS = {
             replace(ONE_WAY, backwards=way == "backward"), s, ship=s == 0
         )
         for way in ("forward", "backward")
-        for s in range(2)
-    },
-    # A quarter of the pairs, in as many epochs.
-    **{
-        f"cmudict_fixed_quarter_{s}": change_seed(SPELL_FIXED, s, every=4)
         for s in range(2)
     },
     **LUONG_RUNS,
