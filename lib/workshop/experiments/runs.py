@@ -42,7 +42,6 @@ TALK_FIXED = replace(TALK, attention=False, decoder=136)
 # memory, after the step, and feeds nothing back.
 LUONG = {"after": True, "score": "general"}
 SHORT = replace(SPELL, recipe=replace(SPELL.recipe, epochs=2), **LUONG)
-SHORT_HELP = replace(HELP, **LUONG)
 SHORT_TALK = replace(TALK, ship=False, **LUONG)
 VARIANTS = {
     "dot": {"score": "dot"},
@@ -58,10 +57,6 @@ VARIANTS = {
 DRAWN = ("general", "location", "predictive", "monotonic")
 LUONG_RUNS = {
     **{
-        f"libreoffice_luong_{s}_0": replace(SHORT_HELP, score=s)
-        for s in ("dot", "general", "concat")
-    },
-    **{
         f"grammar_luong_{name}_{s}": change_seed(
             SHORT_TALK, s, ship=s == 0 and name in DRAWN, **changes
         )
@@ -69,9 +64,8 @@ LUONG_RUNS = {
         for name, changes in VARIANTS.items()
     },
     **{
-        f"cmudict_luong_{score}_{s}": change_seed(SHORT, s, score=score)
+        f"cmudict_luong_general_{s}": change_seed(SHORT, s, score="general")
         for s in range(3)
-        for score in ("dot", "general", "concat")
     },
 }
 # Chapter 6: as many parameters whatever the number of heads.
