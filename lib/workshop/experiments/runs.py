@@ -63,10 +63,7 @@ LUONG_RUNS = {
         for s in range(3)
         for name, changes in VARIANTS.items()
     },
-    **{
-        f"cmudict_luong_general_{s}": change_seed(SHORT, s, score="general")
-        for s in range(3)
-    },
+    **{f"cmudict_luong_general_{s}": change_seed(SHORT, s) for s in range(3)},
 }
 # Chapter 6: as many parameters whatever the number of heads.
 HEADS_RUNS = {
