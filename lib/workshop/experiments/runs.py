@@ -48,7 +48,6 @@ TALK_FIXED = replace(TALK, attention=False, decoder=136)
 # memory, after the step, and feeds nothing back.
 LUONG = {"after": True, "score": "general"}
 SHORT = replace(SPELL, recipe=replace(SPELL.recipe, epochs=2), **LUONG)
-SHORT_HELP = replace(HELP, **LUONG)
 SHORT_TALK = replace(TALK, ship=False, **LUONG)
 VARIANTS = {
     "dot": {"score": "dot"},
@@ -64,21 +63,13 @@ VARIANTS = {
 DRAWN = ("general", "location", "predictive", "monotonic")
 LUONG_RUNS = {
     **{
-        f"libreoffice_luong_{s}_0": replace(SHORT_HELP, score=s)
-        for s in ("dot", "general", "concat")
-    },
-    **{
         f"grammar_luong_{name}_{s}": change_seed(
             SHORT_TALK, s, ship=s == 0 and name in DRAWN, **changes
         )
         for s in range(3)
         for name, changes in VARIANTS.items()
     },
-    **{
-        f"cmudict_luong_{score}_{s}": change_seed(SHORT, s, score=score)
-        for s in range(3)
-        for score in ("dot", "general", "concat")
-    },
+    **{f"cmudict_luong_general_{s}": change_seed(SHORT, s) for s in range(3)},
 }
 # Chapter 6: as many parameters whatever the number of heads.
 HEADS_RUNS = {
@@ -93,7 +84,7 @@ TALK_BLOCKS = replace(TALK, embedding=64, hidden=256, **BLOCKS)
 # A recurrent encoder and decoder, chapter 6's heads between them.
 HYBRID = replace(SPELL, encoder=92, decoder=184, heads=4, **LUONG)
 SPELL_LUONG = replace(SPELL, decoder=220, **LUONG)
-# More time and less data, for chapter 2's model and the Transformer.
+# More time, for chapter 2's model and the Transformer.
 PAIR = {"attention": SPELL, "transformer": SPELL_BLOCKS}
 LEADER_RUNS = {
     **{f"cmudict_luong_{s}": change_seed(SPELL_LUONG, s) for s in range(2)},
@@ -106,7 +97,6 @@ LEADER_RUNS = {
         f"cmudict_{name}_twice_0": replace(run, recipe=replace(run.recipe, epochs=14))
         for name, run in PAIR.items()
     },
-    "cmudict_attention_quarter_0": replace(SPELL, every=4),
     "libreoffice_transformer_0": replace(HELP, embedding=132, hidden=528, **BLOCKS),
     **{
         f"grammar_transformer_{s}": change_seed(TALK_BLOCKS, s, ship=s == 0)
@@ -129,11 +119,6 @@ RUNS = {
             replace(ONE_WAY, backwards=way == "backward"), s, ship=s == 0
         )
         for way in ("forward", "backward")
-        for s in range(2)
-    },
-    # A quarter of the pairs, in as many epochs.
-    **{
-        f"cmudict_fixed_quarter_{s}": change_seed(SPELL_FIXED, s, every=4)
         for s in range(2)
     },
     **LUONG_RUNS,
