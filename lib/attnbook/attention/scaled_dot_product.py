@@ -180,14 +180,3 @@ def attend_gradient(
         dkey.sum_to_size(key.shape),
         dvalue.sum_to_size(value.shape),
     )
-
-
-def jacobian_norm(weights: Float[Tensor, "*B S"]) -> Float[Tensor, "*B"]:
-    """Return the Frobenius norm of d weights / d scores of each row.
-
-    The matrix is diag(w) - w wᵀ; the sum of its squares is
-    Σw² - 2 Σw³ + (Σw²)², so that it need not be built.
-    """
-    squares = weights.square().sum(dim=-1)
-    cubes = weights.pow(3).sum(dim=-1)
-    return (squares - 2 * cubes + squares.square()).clamp(min=0).sqrt()

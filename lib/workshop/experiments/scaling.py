@@ -12,9 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attnbook.attention.scaled_dot_product import (
-    attend_gradient,
     attention_weights,
-    jacobian_norm,
     scores_gradient,
 )
 from attnbook.models.devices import find_device, use_seed
@@ -34,10 +32,9 @@ def measure_gradients(width: int, scale: float, seed: int) -> dict[str, float]:
     """Return the sizes of everything for random lookups of one width.
 
     The loss of a lookup is half the squared distance between what it returns
-    and the value of its first key, which is the right one. `right_share` is
-    the share of this key's score in the gradient of the scores, summed in size
-    over all lookups; `wrong_pairs_share` that of the two scores with the
-    largest gradients, where neither is the right one.
+    and the value of its first key, which is the right one. `wrong_pairs_share`
+    is the share, in the sum of the sizes of all gradients of scores, of the two
+    largest gradients of a lookup, where neither is that of the right key.
     """
     rng = torch.Generator().manual_seed(1000 * seed + width)
     query = torch.randn(QUERIES, 1, width, generator=rng)
@@ -45,7 +42,6 @@ def measure_gradients(width: int, scale: float, seed: int) -> dict[str, float]:
     value = torch.randn(QUERIES, KEYS, VALUE, generator=rng)
     weights = attention_weights(query, key, scale=scale)
     upstream = weights @ value - value[:, :1]
-    on_query = attend_gradient(query, key, value, upstream, scale=scale)[0]
     w = weights[:, 0]
     on_scores = scores_gradient(weights, upstream @ value.mT)[:, 0]
     sizes, norms = on_scores.abs(), on_scores.norm(dim=-1)
@@ -55,13 +51,9 @@ def measure_gradients(width: int, scale: float, seed: int) -> dict[str, float]:
         "variance": (scale * (query @ key.mT)).var(),
         "entropy": torch.special.entr(w).sum(-1).mean(),
         "largest": w.amax(-1).mean(),
-        "jacobian_median": jacobian_norm(w).median(),
-        "query": on_query.flatten(1).norm(dim=1).mean(),
         "scores": norms.mean(),
         "scores_median": norms.median(),
-        "right": sizes[:, 0].mean(),
         "right_median": sizes[:, 0].median(),
-        "right_share": sizes[:, 0].sum() / sizes.sum(),
         "wrong_pairs_share": two.values.sum(dim=-1)[both_wrong].sum() / sizes.sum(),
     }
     return {name: float(x) for name, x in found.items()}

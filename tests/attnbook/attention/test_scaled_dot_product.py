@@ -10,7 +10,6 @@ from attnbook.attention.scaled_dot_product import (
     attend,
     attend_gradient,
     attention_weights,
-    jacobian_norm,
     scores_gradient,
 )
 from precision import draw
@@ -151,13 +150,6 @@ def test_large_logits_stay_finite():
     inputs = [1e3 * x for x in draw((T, D), (S, D), (S, E))]
     for gradient in attend_gradient(*inputs, torch.ones(T, E).double()):
         assert gradient.isfinite().all()
-
-
-def test_jacobian_norm_is_the_norm_of_the_jacobian():
-    scores = 2 * draw((T, S))[0]
-    for row, norm in zip(scores, jacobian_norm(scores.softmax(-1)), strict=True):
-        matrix = torch.autograd.functional.jacobian(lambda x: x.softmax(-1), row)
-        torch.testing.assert_close(norm, matrix.norm())
 
 
 def test_the_scores_gradient_is_autograds():
