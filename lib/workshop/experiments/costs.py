@@ -6,7 +6,6 @@ Axes: B batch, H heads, T queries or positions or frames, S keys, D width of a h
     C model width, N patches of a frame
 """
 
-import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -34,7 +33,6 @@ from attnbook.attention.sparse import attend_block_sparse
 from attnbook.flash import flash_attention
 from attnbook.masks import materialize_mask, rules
 from attnbook.masks.layouts import cover_rule
-from attnbook.models.attention_only import METHODS, AttentionOnlyTransformer
 from attnbook.models.devices import use_seed
 from attnbook.profiling.allocations import measure_peak_bytes
 from attnbook.profiling.roofline import measure_copy_rate, measure_product_rate
@@ -345,27 +343,6 @@ def efficient_cost() -> dict:
         "training": {str(n): measure_training(n) for n in EFFICIENT_LENGTHS},
         "decoding": {str(n): measure_decoding(n) for n in EFFICIENT_LENGTHS},
     }
-
-
-POSITION_LENGTH, POSITION_SYMBOLS, POSITION_BATCH, POSITION_ROUNDS = 512, 64, 8, 15
-
-
-@recorded(on_cpu=True, seeds=[], threads=os.cpu_count() or 1)
-def positions_cost() -> dict:
-    """Record the time of a step, a batch forwards and backwards, for each method."""
-
-    def make_step(method: str) -> Callable[[], None]:
-        model = AttentionOnlyTransformer(POSITION_SYMBOLS, method, POSITION_LENGTH)
-        text = torch.randint(POSITION_SYMBOLS, (POSITION_BATCH, POSITION_LENGTH))
-
-        def step() -> None:
-            model.zero_grad()
-            model(text).square().mean().backward()
-
-        return step
-
-    calls = {method: make_step(method) for method in METHODS}
-    return {str(POSITION_LENGTH): time_calls(calls, POSITION_ROUNDS)}
 
 
 CLIP_HEADS, CLIP_WIDTH, PATCHES = 2, 64, 64
