@@ -91,7 +91,7 @@ def test_the_heads_of_whisper_have_the_recorded_scores():
     results = read_record("whisper_digits")["results"]
     whisper, tokens = load_whisper(), load_whisper_tokenizer()
     heard = draw_heard(whisper, find_digit_tokens(tokens), 0)
-    heads = measure_heads(whisper, heard)["heads"]
+    heads = measure_heads(whisper, heard)
     digits = results["sequences"] * results["digits"]
     for row in results["heads"]:
         place = row["layer"], row["head"]
@@ -99,6 +99,4 @@ def test_the_heads_of_whisper_have_the_recorded_scores():
             # Weights that nearly tie may change places: one or two digits.
             found = float(heads[name][place])
             assert found == pytest.approx(row[name][0], abs=2.5 / digits)
-        found = float(heads["entropy"][place])
-        assert found == pytest.approx(row["entropy"][0], abs=1e-2)
     assert compute_loss(whisper, heard) == pytest.approx(results["loss"][0], abs=1e-3)

@@ -420,18 +420,11 @@ class GatedCrossAttention(nn.Module):
         width: C.
         heads: H.
         image: M; C unless given.
-        attention: `MultiHeadAttention` or a variant of it.
     """
 
-    def __init__(
-        self,
-        width: int,
-        heads: int,
-        image: int | None = None,
-        attention: type[MultiHeadAttention] = MultiHeadAttention,
-    ):
+    def __init__(self, width: int, heads: int, image: int | None = None):
         super().__init__()
-        self.attention = attention(width, heads, image)
+        self.attention = MultiHeadAttention(width, heads, image)
         self.norm = nn.LayerNorm(width)
         self.gate = nn.Parameter(torch.zeros(()))
 

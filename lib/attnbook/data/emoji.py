@@ -7,17 +7,16 @@ artists can be tested on the third.
 Source: npm packages emoji-datasource-twitter 16.0.0 (CC-BY-4.0) and openmoji
     17.0.0 (CC-BY-SA-4.0), Debian package fonts-noto-color-emoji 2.042
     (OFL-1.1), see files/emoji/README.md; the names are ours
-Axes: N emoji, A artists, B grids, S positions of a feature map
+Axes: N emoji
 """
 
 import bz2
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int, Shaped, UInt8
+from jaxtyping import Int, Shaped, UInt8
 from torch import Tensor
 
 from attnbook.data import read_file, read_lines
@@ -25,14 +24,8 @@ from attnbook.data import read_file, read_lines
 ARTISTS = ("twitter", "noto", "openmoji")
 SIZE = 20  # pixels on each side of an image
 LEVELS = 32  # values of a channel in the files
-MARGIN = 2  # pixels of white, or of a frame, around an image
+MARGIN = 2  # pixels of white around an image
 CELL = SIZE + 2 * MARGIN
-COLORS = {
-    "red": (0.9, 0.1, 0.1),
-    "green": (0.1, 0.7, 0.1),
-    "blue": (0.1, 0.2, 0.9),
-    "yellow": (1.0, 0.9, 0.1),
-}
 
 
 @dataclass(frozen=True)
@@ -80,47 +73,3 @@ def index_words() -> tuple[dict[str, int], Int[Tensor, "N 2"]]:
     numbers = {word: i for i, word in enumerate(words)}
     ids = [[numbers[name[0]], numbers[name[-1]]] for name in names]
     return numbers, torch.tensor(ids, device="cpu")
-
-
-class Grids(NamedTuple):
-    """Images of four framed emoji, and a question about each image."""
-
-    images: Float[Tensor, "B 3 48 48"]  # 0 to 1; two rows of two cells of 24 by 24
-    emoji: Int[Tensor, "B"]  # which one the question names, as in `list_emoji`
-    cell: Int[Tensor, "B"]  # where it is: row by row, from 0 to 3
-    color: Int[Tensor, "B"]  # of its frame, as in `COLORS`: the answer
-
-
-def draw_grids(
-    count: int, drawn: Float[Tensor, "A N 3 20 20"], rng: torch.Generator
-) -> Grids:
-    """Return grids of four different emoji in frames of four colors.
-
-    Args:
-        count: B.
-        drawn: emoji of A artists, from 0 to 1; each cell's artist is random.
-        rng: on the CPU.
-    """
-    artists, number = drawn.shape[:2]
-    chosen = torch.rand(count, number, generator=rng).argsort(1)[:, :4]
-    artist = torch.randint(artists, (count, 4), generator=rng)
-    colors = torch.rand(count, 4, generator=rng).argsort(1)
-    cell = torch.randint(4, (count,), generator=rng)
-    palette = torch.tensor([*COLORS.values()], device="cpu")
-    cells = palette[colors][..., None, None].repeat(1, 1, 1, CELL, CELL)
-    inner = slice(MARGIN, MARGIN + SIZE)
-    cells[..., inner, inner] = drawn[artist, chosen]  # (B, 4, 3, 20, 20)
-    rows = cells.unflatten(1, (2, 2)).permute(0, 3, 1, 4, 2, 5)
-    images = rows.reshape(count, 3, 2 * CELL, 2 * CELL)
-    asked = torch.arange(count)
-    return Grids(images, chosen[asked, cell], cell, colors[asked, cell])
-
-
-def mark_cell(cell: Int[Tensor, "B"], side: int) -> Bool[Tensor, "B S"]:
-    """Return True for the positions of a feature map in each grid's cell, 0 to 3.
-
-    The map of the whole grid has `side` positions on each side, an even number.
-    """
-    half = torch.arange(side, device=cell.device) * 2 // side
-    cells = 2 * half[:, None] + half  # (side, side)
-    return cells.flatten() == cell[:, None]

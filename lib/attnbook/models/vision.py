@@ -2,9 +2,7 @@
 
 `SpatialAttentionPooling`, `MeanPooling` and `MaxPooling` make one vector of the
 features at all places, with equally many parameters. `ContrastiveModel` gives an image
-and a name one vector each; those of a pair should be similar. `GridReader` answers a
-question about one of several emoji in an image: its text attends to the image behind a
-gate.
+and a name one vector each; those of a pair should be similar.
 
 Source: patches and the Vision Transformer: Dosovitskiy et al. (2021), §3.1, equations 1
     to 4, https://arxiv.org/abs/2010.11929, with ReLU, and one linear layer as the
@@ -14,9 +12,7 @@ Source: patches and the Vision Transformer: Dosovitskiy et al. (2021), §3.1, eq
     https://arxiv.org/abs/1502.03044, with one learned query and scaled dot products;
     `map_class`: Zhou et al. (2016), section 2, https://arxiv.org/abs/1512.04150.
     Contrastive training: Radford et al. (2021), section 2.3 and figure 3,
-    https://arxiv.org/abs/2103.00020, where a name's vector is the mean of its words';
-    gated cross-attention: Alayrac et al. (2022), section 2.2,
-    https://arxiv.org/abs/2204.14198, with a single block.
+    https://arxiv.org/abs/2103.00020, where a name's vector is the mean of its words'.
 Axes: B batch, I channels of an image or names, H and W its rows and columns of pixels,
     N patches or places, R and Q rows and columns of places, P values of a patch, C
     model width or channels, L words of a name, S positions of a feature map, F
@@ -33,7 +29,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from attnbook.attention.multi_head import GatedCrossAttention, MultiHeadAttention
 from attnbook.attention.scaled_dot_product import attend, scaled_scores
 from attnbook.models.transformer import EncoderBlock, PreNorm
 from attnbook.positions.absolute import LearnedEncoding
@@ -354,7 +349,6 @@ TEMPERATURE = 0.07  # before training
 COLDEST = 0.01  # temperatures below are not used
 SPREAD = 0.02  # standard deviation of a word's embedding before training
 CHANNELS = (24, 40, 64)  # of the three convolutions
-STRIDE = 8  # pixels between neighboring positions of the feature map
 
 
 def contrastive_loss(similarity: Float[Tensor, "B B"]) -> Float[Tensor, ""]:
@@ -432,68 +426,3 @@ class ContrastiveModel(nn.Module):
         """Return cosine similarities divided by the learned temperature."""
         cosines = self.encode_images(images) @ self.encode_names(names).T
         return cosines * self.log_scale.clamp(max=-math.log(COLDEST)).exp()
-
-
-class UniformAttention(MultiHeadAttention):
-    """Multi-head attention whose weights are all equal: an average."""
-
-    def scores(
-        self, query: Float[Tensor, "B H T D"], key: Float[Tensor, "B G S D"]
-    ) -> Float[Tensor, "B H T S"]:
-        """Return zeros."""
-        return 0 * super().scores(query, key)
-
-
-class GridReader(nn.Module):
-    """Answers a question about an image: gated cross-attention, block, output.
-
-    The text is the words of a name; the output layer reads their mean. Words and image
-    encoder are frozen; the encoder's output layer turns each position of its feature
-    map into a vector of the image. Queries and keys start as the normalized words and
-    vectors themselves, so that the first scores are those of the contrastive training
-    but for their scale.
-
-    Args:
-        encoder: of a trained `ContrastiveModel`.
-        embedding: of its words.
-        classes: K.
-        attention: to the image, `MultiHeadAttention` or a variant of it.
-    """
-
-    def __init__(
-        self,
-        encoder: ConvolutionEncoder,
-        embedding: nn.Embedding,
-        classes: int,
-        attention: type[MultiHeadAttention] = MultiHeadAttention,
-    ):
-        super().__init__()
-        width = embedding.embedding_dim
-        self.encoder = encoder.requires_grad_(False)
-        self.embedding = embedding.requires_grad_(False)
-        self.cross = GatedCrossAttention(width, 1, width, attention)
-        for layer in (self.cross.attention.query, self.cross.attention.key):
-            nn.init.eye_(layer.weight)
-            nn.init.zeros_(layer.bias)
-        self.block = EncoderBlock(width, 1, 2 * width, residual=PreNorm)
-        self.norm = PreNorm.make_final_norm(width)
-        self.output = nn.Linear(width, classes)
-
-    def read_image(self, images: Float[Tensor, "B 3 H W"]) -> Tensor:
-        """Return the image's vectors (B, S, C), row by row, normalized."""
-        vectors = self.encoder.output(self.encoder.read_map(images))
-        return F.layer_norm(vectors, vectors.shape[-1:])
-
-    def forward(
-        self, image: Float[Tensor, "B S C"], names: Int[Tensor, "B L"]
-    ) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B S"]]:
-        """Return logits, and the mean of the words' weights on the image.
-
-        Args:
-            image: from `read_image`; it does not change in training.
-            names: the words of each question.
-        """
-        words = self.embedding(names)  # (B, L, C)
-        text, weights = self.cross(words, image)
-        text = self.norm(self.block(text)).mean(dim=1)  # (B, C)
-        return self.output(text), weights[:, 0].mean(dim=1)

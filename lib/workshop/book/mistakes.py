@@ -16,7 +16,7 @@ HEAD = """# Named mistakes
 
 Every wrong answer that a check of this book knows by name, chapter by chapter.
 The name is the verdict's `mistake`, which the
-[grading command](teaching.md#grading) writes into its table. A check stands in
+[grading command](teaching.md#grading) writes into its table. A check is named in
 the row of its first mistake.
 """
 

@@ -1,6 +1,6 @@
-"""Emoji and their names: retrieval, and questions about a grid of emoji.
+"""Emoji and their names: retrieval.
 
-Axes: A artists, B batch, N emoji, W words of a name, S positions of the feature map
+Axes: A artists, B batch, N emoji, W words of a name
 """
 
 from collections.abc import Callable, Iterator
@@ -10,26 +10,18 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attnbook.attention.multi_head import MultiHeadAttention
 from attnbook.data.emoji import (
     ARTISTS,
     CELL,
-    COLORS,
-    Grids,
-    draw_grids,
     index_words,
     load_emoji,
-    mark_cell,
     pad_emoji,
 )
 from attnbook.models.devices import use_seed
 from attnbook.models.recurrent import count_parameters
 from attnbook.models.vision import (
-    STRIDE,
     ContrastiveModel,
     ConvolutionEncoder,
-    GridReader,
-    UniformAttention,
     VisionTransformer,
     contrastive_loss,
     rank_pairs,
@@ -158,113 +150,3 @@ def emoji_retrieval() -> dict:
     for held_out in ARTISTS:
         found["pixels"][held_out] = measure_recall(compare_pixels(held_out))
     return found
-
-
-HELD_OUT = "noto"
-DRAWN, GRID_STEPS, GRID_BATCH, TESTED = 6000, 1500, 64, 1000
-GRID_RATE, GRID_WARMUP, CLIP = 3e-3, 0.05, 1.0
-EVERY = 50  # steps between two notes of the gate
-READERS = {
-    "attention": MultiHeadAttention,
-    "uniform weights": UniformAttention,
-    "gate fixed at 0": MultiHeadAttention,
-}
-
-
-def make_reader(kind: str, model: ContrastiveModel, seed: int) -> GridReader:
-    """Return a new reader of a trained model's feature map."""
-    encoder, classes = model.encoder, len(COLORS)
-    with use_seed(seed):
-        reader = GridReader(encoder, model.embedding, classes, READERS[kind])
-    if kind == "gate fixed at 0":
-        reader.cross.gate.requires_grad_(False)
-    return reader
-
-
-@torch.no_grad()
-def draw_data(
-    model: ContrastiveModel, artists: list[str], count: int, seed: int
-) -> tuple[Tensor, Grids]:
-    """Return the vectors of grids, which no training changes, and the grids."""
-    rng = torch.Generator().manual_seed(seed)
-    grids = draw_grids(count, load_artists(artists), rng)
-    reader = make_reader("attention", model, seed)
-    return torch.cat([*map(reader.read_image, grids.images.split(100))]), grids
-
-
-def train_reader(
-    reader: GridReader, image: Tensor, grids: Grids, seed: int
-) -> list[float]:
-    """Train on random batches; return the gate before every 50th batch."""
-    rng = torch.Generator().manual_seed(seed)
-    names = index_words()[1][grids.emoji]
-    gates: list[float] = []
-
-    def compute_loss(chosen: Tensor) -> Tensor:
-        logits, _ = reader(image[chosen], names[chosen])
-        return F.cross_entropy(logits, grids.color[chosen])
-
-    def note_gate(step: int, _: float) -> None:
-        if step % EVERY == 0:
-            gates.append(float(reader.cross.gate.detach()))
-
-    optimize(
-        torch.optim.Adam(
-            [x for x in reader.parameters() if x.requires_grad], lr=GRID_RATE
-        ),
-        (
-            torch.randint(len(names), (GRID_BATCH,), generator=rng)
-            for _ in range(GRID_STEPS)
-        ),
-        compute_loss,
-        lambda step: GRID_RATE * compute_rate_factor(step / GRID_STEPS, GRID_WARMUP),
-        CLIP,
-        [note_gate],
-    )
-    reader.eval()
-    return [*gates, float(reader.cross.gate.detach())]
-
-
-@torch.no_grad()
-def test_reader(reader: GridReader, image: Tensor, grids: Grids) -> dict:
-    """Return accuracy and the weight on the named emoji's cell."""
-    logits, weights = reader(image, index_words()[1][grids.emoji])
-    cells = mark_cell(grids.cell, 2 * CELL // STRIDE)
-    mass, right = (weights * cells).sum(dim=1), logits.argmax(1) == grids.color
-    return {
-        "accuracy": float(right.double().mean()),
-        "mass": float(mass.double().mean()),
-        "mass if right": float(mass[right].mean()),
-        "mass if wrong": float(mass[~right].mean()),
-    }
-
-
-@recorded(seeds=SEEDS)
-def emoji_grid() -> dict:
-    """Record a text model's answers about images, and where it attends.
-
-    The answer is the color of the frame around the emoji that the question names.
-    The convolutional encoder of `emoji_retrieval` is frozen, the text model starts
-    from its words' embeddings, and a gated cross-attention joins both.
-
-    Source: Alayrac et al. (2022), section 2.2, https://arxiv.org/abs/2204.14198.
-        Departures: see `attnbook.models.vision`.
-    """
-    others = [x for x in ARTISTS if x != HELD_OUT]
-    readers: dict = {kind: [] for kind in READERS}
-    for seed in SEEDS:
-        model = train_model("convolutions", HELD_OUT, seed)
-        train = draw_data(model, others, DRAWN, seed)
-        tests = {
-            "trained artists": draw_data(model, others, TESTED, 10**6 + seed),
-            "held-out artist": draw_data(model, [HELD_OUT], TESTED, 10**6 + seed),
-        }
-        for kind, runs in readers.items():
-            reader = make_reader(kind, model, seed)
-            run: dict = {
-                "untrained": {k: test_reader(reader, *x) for k, x in tests.items()}
-            }
-            run["gates"] = train_reader(reader, *train, seed)
-            run["trained"] = {k: test_reader(reader, *x) for k, x in tests.items()}
-            runs.append(run)
-    return {"readers": readers}

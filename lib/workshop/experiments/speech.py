@@ -7,14 +7,13 @@ as Whisper's authors do for word times.
 
 Source: Chan et al. (2016), https://arxiv.org/abs/1508.01211; Radford et al. (2022),
     https://arxiv.org/abs/2212.04356; weights for word times: `find_alignment` in
-    https://github.com/openai/whisper/blob/main/whisper/timing.py; rollout: Abnar
-    and Zuidema (2020), section 3, https://arxiv.org/abs/2005.00928
+    https://github.com/openai/whisper/blob/main/whisper/timing.py
 Axes: B batch, F frames, C channels, T symbols or digits, S states of the listener or
     encoder positions, L blocks, H heads
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
@@ -39,9 +38,8 @@ from attnbook.diagnose.intervals import (
     measure_mass_inside,
     share_peaks_inside,
 )
-from attnbook.diagnose.weights import attention_rollout, entropy, head_similarity
 from attnbook.models.devices import find_device, use_seed
-from attnbook.models.hooks import ablate_heads, record_weights
+from attnbook.models.hooks import ablate_heads
 from attnbook.models.listen_attend_spell import (
     BANDS,
     SECONDS,
@@ -358,7 +356,6 @@ class Heard:
     memory: Tensor
     ids: Tensor
     positions: int
-    paths: Tensor = field(repr=False)
 
     @property
     def intervals(self) -> Float[Tensor, "T 2"]:
@@ -371,16 +368,13 @@ def hear(model: Whisper, spoken: SpokenDigits, digits: Sequence[int]) -> Heard:
     """Return a sequence of digits with the states that the encoder computes."""
     seconds = len(model.encoder.positions) * 2 * STEP // RATE
     spectrogram = log_mel_spectrogram(spoken.sound, RATE, model.config.mels, seconds)
-    layers = [block.attention for block in model.encoder.blocks]
-    with record_weights(layers) as recorded_maps:
-        memory = model.encoder(spectrogram[None])
+    memory = model.encoder(spectrogram[None])
     ids = [*START, *(digits[digit - 1] for digit in spoken.digits)]
     return Heard(
         spoken,
         memory,
         torch.tensor([ids]),
         round(len(spoken.sound) / (2 * STEP)),
-        attention_rollout(torch.cat(recorded_maps)),
     )
 
 
@@ -392,40 +386,11 @@ def draw_heard(model: Whisper, digits: Sequence[int], seed: int) -> list[Heard]:
 
 
 @torch.no_grad()
-def attend_to_digits(
-    model: Whisper, heard: Heard
-) -> tuple[Float[Tensor, "L H T S"], Float[Tensor, "T S"]]:
+def attend_to_digits(model: Whisper, heard: Heard) -> Float[Tensor, "L H T S"]:
     """Return the cross-attention weights with which digits are predicted."""
-    layers = [block.attention for block in model.decoder.blocks]
-    with record_weights(layers) as kept:
-        _, cross = model.decoder(heard.ids, heard.memory)
+    _, cross = model.decoder(heard.ids, heard.memory)
     rows = slice(len(START) - 1, -1)  # position t predicts token t + 1
-    rollout = roll_out_decoder(torch.cat(kept), cross[0], heard.paths)
-    return cross[0, :, :, rows], rollout[rows]
-
-
-def roll_out_decoder(
-    own: Float[Tensor, "L H T T"],
-    cross: Float[Tensor, "L H T S"],
-    encoder: Float[Tensor, "S S"],
-) -> Float[Tensor, "T S"]:
-    """Return how much of each input frame reaches each decoder position."""
-    reached = torch.zeros_like(cross[0, 0])
-    for to_tokens, to_sound in zip(own.mean(1), cross.mean(1), strict=True):
-        reached = (reached + to_tokens @ reached) / 2
-        reached = (reached + to_sound @ encoder) / 2
-    return reached / reached.sum(dim=-1, keepdim=True)
-
-
-def correlate_ranks(x: Tensor, y: Tensor) -> float:
-    """Return Spearman's rank correlation; equal values share a rank."""
-
-    def rank(values: Tensor) -> Tensor:
-        flat = values.flatten()
-        below = (flat[:, None] > flat).sum(1)
-        return below + ((flat[:, None] == flat).sum(1) - 1) / 2
-
-    return float(torch.corrcoef(torch.stack([rank(x), rank(y)]))[0, 1])
+    return cross[0, :, :, rows]
 
 
 def score_maps(
@@ -434,27 +399,12 @@ def score_maps(
     """Return where the peaks of cropped weights lie, as shares of the peaks.
 
     `inside` the digit's interval; in that of the `previous` digit (without the
-    first); `forward`, not before the peak of the row before.
+    first).
     """
     times, known = find_peak_times(weights, POSITION_SECONDS), heard.intervals
     return {
         "inside": share_peaks_inside(times, known),
         "previous": share_peaks_inside(times[..., 1:], known[:-1]),
-        "forward": (times.diff() >= 0).float().mean(dim=-1),
-    }
-
-
-def compare_maps(
-    weights: Float[Tensor, "L H T S"], rollout: Float[Tensor, "T S"]
-) -> dict[str, Float[Tensor, "L H"]]:
-    """Return what can be said of a head's weights without any truth."""
-    L, H = weights.shape[:2]
-    cosines = head_similarity(weights.flatten(0, 1)[None])
-    others = (cosines.sum(dim=1) - cosines.diagonal()) / (L * H - 1)
-    return {
-        "entropy": entropy(weights).mean(dim=-1),
-        "similarity": others.unflatten(0, (L, H)),
-        "rollout": F.cosine_similarity(weights, rollout, dim=-1).mean(dim=-1),
     }
 
 
@@ -471,22 +421,17 @@ def score_order_alone(
     return torch.stack(shares).mean(dim=0)
 
 
-def measure_heads(model: Whisper, heard: Sequence[Heard]) -> dict:
-    """Return the scores of all heads, and those of rollout."""
-    scores, rollouts, times = [], [], []
+def measure_heads(
+    model: Whisper, heard: Sequence[Heard]
+) -> dict[str, Float[Tensor, "L H"]]:
+    """Return the scores of all heads."""
+    scores, times = [], []
     for one in heard:
-        full, rollout = attend_to_digits(model, one)
-        weights, rollout = (crop_keys(x, one.positions) for x in (full, rollout))
-        on_sound = full[..., : one.positions].sum(dim=-1).mean(dim=-1)
-        found = score_maps(weights, one) | compare_maps(weights, rollout)
-        scores.append(found | {"on_sound": on_sound})
-        rollouts.append(score_maps(rollout, one))
+        weights = crop_keys(attend_to_digits(model, one), one.positions)
+        scores.append(score_maps(weights, one))
         times.append(find_peak_times(weights, POSITION_SECONDS))
     order_alone = score_order_alone(times, [one.intervals for one in heard])
-    return {
-        "heads": average(scores) | {"order_alone": order_alone},
-        "rollout": average(rollouts),
-    }
+    return average(scores) | {"order_alone": order_alone}
 
 
 def average(rows: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -533,8 +478,8 @@ def list_heads(measured: Sequence[dict], losses: Sequence[Tensor]) -> list[dict]
         *(torch.arange(n) for n in losses[0].shape)
     ).tolist():
         row = {"layer": i, "head": h, "listed": (i, h) in ALIGNMENT_HEADS}
-        for name in measured[0]["heads"]:
-            found = [float(one["heads"][name][i, h]) for one in measured]
+        for name in measured[0]:
+            found = [float(one[name][i, h]) for one in measured]
             row[name] = [round(x, DIGITS_KEPT) for x in found]
         found = [float(table[i, h]) for table in losses]
         row["loss_without"] = [round(x, DIGITS_KEPT) for x in found]
@@ -542,22 +487,7 @@ def list_heads(measured: Sequence[dict], losses: Sequence[Tensor]) -> list[dict]
     return rows
 
 
-PREDICTORS = ("entropy", "similarity", "rollout", "on_sound", "forward", "layer")
-DIGITS_KEPT = 5  # after the point, so that nearly equal scores tie
-
-
-def correlate_predictors(rows: Sequence[dict]) -> dict[str, list[float]]:
-    """Return each predictor's rank correlation with `inside`, over all heads."""
-    draws = range(len(rows[0]["inside"]))
-
-    def read(name: str, i: int) -> Tensor:
-        cells = [row[name] for row in rows]
-        return torch.tensor([x if name == "layer" else x[i] for x in cells])
-
-    return {
-        name: [correlate_ranks(read(name, i), read("inside", i)) for i in draws]
-        for name in PREDICTORS
-    }
+DIGITS_KEPT = 5  # after the point
 
 
 def find_digit_tokens(tokenizer: "Tokenizer") -> list[int]:
@@ -591,11 +521,6 @@ def whisper_digits() -> dict:
     return {
         "heads": rows,
         "loss": [compute_loss(model, heard) for heard in draws],
-        "rollout": {
-            score: [float(one["rollout"][score]) for one in measured]
-            for score in ("inside", "previous")
-        },
-        "correlations": correlate_predictors(rows),
         "sequences": SEQUENCES,
         "digits": HEARD_DIGITS,
     }

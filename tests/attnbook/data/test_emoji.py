@@ -5,13 +5,10 @@ import torch
 
 from attnbook.data.emoji import (
     ARTISTS,
-    COLORS,
     Emoji,
-    draw_grids,
     index_words,
     list_emoji,
     load_emoji,
-    mark_cell,
 )
 
 
@@ -47,24 +44,3 @@ def test_a_name_of_one_word_consists_of_it_twice():
     apple = ids[names.index("red apple")].tolist()
     assert apple == [words["red"], words["apple"]]
     assert ids.amax() == len(words) - 1
-
-
-def test_grids_hold_what_they_say():
-    drawn = torch.stack([load_emoji(x) for x in ARTISTS]) / 255
-    grids = draw_grids(20, drawn, torch.Generator().manual_seed(0))
-    assert grids.images.shape == (20, 3, 48, 48)
-    palette = torch.tensor([*COLORS.values()])
-    for image, shown, cell, color in zip(*grids, strict=True):
-        row, column = divmod(int(cell), 2)
-        part = image[:, 24 * row :, 24 * column :][:, :24, :24]
-        assert torch.equal(part[:, 0, 0], palette[color])
-        inside = part[:, 2:-2, 2:-2]
-        assert any(torch.equal(inside, x[shown]) for x in drawn)
-        corners = image[:, ::24, ::24].flatten(1).T
-        assert len(corners.unique(dim=0)) == 4
-
-
-def test_the_positions_of_a_cell_are_a_quarter_of_the_map():
-    marked = mark_cell(torch.tensor([0, 1, 2]), 4).view(3, 4, 4)
-    assert marked[0, :2, :2].all() and marked[1, :2, 2:].all()
-    assert marked[2, 2:, :2].all() and (marked.sum((1, 2)) == 4).all()

@@ -1,19 +1,15 @@
-"""The contrastive loss, its encoders, and a text model that reads a grid."""
+"""The contrastive loss and its encoders."""
 
 import math
 from functools import partial
 
-import pytest
 import torch
 
-from attnbook.attention.multi_head import MultiHeadAttention
 from attnbook.models.vision import (
     COLDEST,
     TEMPERATURE,
     ContrastiveModel,
     ConvolutionEncoder,
-    GridReader,
-    UniformAttention,
     contrastive_loss,
     rank_pairs,
 )
@@ -27,11 +23,6 @@ NAMES = torch.tensor([[0, 1], [2, 2], [3, 1]])
 def make_model():
     torch.manual_seed(0)
     return ContrastiveModel(ConvolutionEncoder(8, (4, 5, 6)), 5, 8).eval()
-
-
-def make_reader(attention=MultiHeadAttention):
-    model = make_model()
-    return GridReader(model.encoder, model.embedding, 4, attention).eval()
 
 
 def test_the_loss_is_the_mean_of_both_directions():
@@ -72,47 +63,3 @@ def test_similarities_are_cosines_divided_by_a_temperature_that_is_bounded():
     with torch.no_grad():
         model.log_scale.fill_(100.0)
     close(model(IMAGES, NAMES), cosines / COLDEST)
-
-
-def test_with_a_closed_gate_the_image_changes_no_bit():
-    reader = make_reader()
-    image = reader.read_image(IMAGES)
-    other = image.flip(0)
-    assert torch.equal(reader(image, NAMES)[0], reader(other, NAMES)[0])
-    with torch.no_grad():
-        reader.cross.gate.fill_(0.5)
-    logits, weights = reader(image, NAMES)
-    assert not torch.equal(logits, reader(other, NAMES)[0])
-    assert weights.shape == (3, 36)
-    close(weights.sum(1), torch.ones(3))
-
-
-def test_uniform_attention_averages_the_image():
-    reader = make_reader(UniformAttention)
-    _, weights = reader(reader.read_image(IMAGES), NAMES)
-    close(weights, torch.full((3, 36), 1 / 36))
-
-
-def test_only_the_layers_that_join_words_and_image_are_trained():
-    trained = {
-        name.split(".")[0]
-        for name, x in make_reader().named_parameters()
-        if x.requires_grad
-    }
-    assert trained == {"cross", "block", "norm", "output"}
-
-
-def test_at_the_start_scores_compare_normalized_words_and_positions():
-    reader = make_reader()
-    image = reader.read_image(IMAGES)
-    words = torch.layer_norm(reader.embedding(NAMES), [8])
-    scores = words @ image.mT / 8**0.5
-    close(reader(image, NAMES)[1], scores.softmax(-1).mean(1))
-
-
-@pytest.mark.parametrize("attention", [MultiHeadAttention, UniformAttention])
-def test_the_gate_receives_a_gradient_from_the_start(attention):
-    reader = make_reader(attention)
-    logits, _ = reader(reader.read_image(IMAGES), NAMES)
-    logits[:, 0].sum().backward()
-    assert reader.cross.gate.grad.abs() > 0

@@ -159,7 +159,7 @@ def point_at(seconds, step, keys):
 def test_whispers_heads_are_scored_by_the_digit_at_their_peak():
     step = speech.POSITION_SECONDS
     positions, empty = round(len(SPOKEN.sound) / RATE / step), torch.empty(0)
-    heard = speech.Heard(SPOKEN, empty, empty, positions, empty)
+    heard = speech.Heard(SPOKEN, empty, empty, positions)
     late = [MIDDLES[0], *MIDDLES[:2]]
     for times, inside, previous in ((MIDDLES, 1, 0), (late, 1 / 3, 1)):
         found = speech.score_maps(point_at(times, step, positions), heard)

@@ -48,7 +48,7 @@ TINY: dict[str, dict] = {
         "COPYING": replace(efficient.COPYING, steps=2),
         **{"RECALL_TESTED": 4, "COPY_TESTED": 16, "TEXT_TESTED": 2, "TEXT_BATCH": 2},
     },
-    "emoji": {"BATCH": 4, "GRID_BATCH": 4, "DRAWN": 8, "TESTED": 8},
+    "emoji": {"BATCH": 4},
     "graphs": {"GRAPHS": 2, "TESTED": 2},
     "head_alarms": {"REFERENCES": ("cmudict_heads_8_0",), "WORDS": 64},
     "heads": {
