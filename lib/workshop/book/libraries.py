@@ -110,6 +110,9 @@ def write_mask_choice(root: Path) -> str:
             '<script defer src="../_static/convert_mask.js"></script>',
             "```",
             "",
+            "<details>",
+            "<summary>What each library takes</summary>",
+            "",
             "| convention | meaning |",
             "|---|---|",
             *meanings,
@@ -117,5 +120,7 @@ def write_mask_choice(root: Path) -> str:
             "| library | takes |",
             "|---|---|",
             *rows,
+            "",
+            "</details>",
         ]
     )
