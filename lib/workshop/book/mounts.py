@@ -11,7 +11,7 @@ import json
 import re
 from pathlib import Path
 
-from attnbook.widgets.module import SHARED, read_modules
+from attnbook.widgets.mount import SHARED, read_modules
 
 WIDGETS = SHARED.parent
 MOUNT = Path(__file__).with_name("mount.js")
