@@ -29,7 +29,7 @@ WRITTEN = {
 }
 
 
-def read_libraries(root: Path) -> list[tuple[str, dict]]:
+def read_libraries(root: Path) -> list[tuple[str, dict[str, str]]]:
     """Return each library's name and words; an older version has it in its name."""
     groups = json.loads((root / RECORD).read_text("utf8"))
     found = {}
