@@ -41,12 +41,7 @@ MAP = ("hundredths", "norms", "effects")
 
 
 def check_maps(maps: Mapping) -> dict:
-    """Return what the explorer shows: recorded numbers whose counts fit.
-
-    Raises:
-        ValueError: if a part is missing, or there are too few or too many
-            numbers of a sentence or a head.
-    """
+    """Return what the explorer shows: recorded numbers whose counts fit."""
     made = read_fields(maps, ("layers", "per_layer", "sentences", "heads"), "maps")
     if not made["sentences"] or not made["heads"]:
         raise ValueError(

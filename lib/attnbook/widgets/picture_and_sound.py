@@ -32,12 +32,7 @@ STEP = ("label", "part", "thousandths", "box")
 
 
 def check_item(item: Mapping) -> dict:
-    """Return a picture or a sound with its output steps.
-
-    Raises:
-        ValueError: if a part is missing, rows of pixels differ in length, or
-            weights do not fit the grid.
-    """
+    """Return a picture or a sound with its output steps."""
     made = read_fields({"milliseconds": 0, **item}, ITEM, "an item")
     title, gray, grid = (made[name] for name in ("title", "gray", "grid"))
     if made["kind"] not in KINDS:
@@ -58,14 +53,7 @@ def check_item(item: Mapping) -> dict:
 def cover_cells(
     low: float, high: float, cells: int, size: int
 ) -> Float[Tensor, "cells"]:
-    """Return the share of each cell of a line that lies in an interval.
-
-    Args:
-        low: where the interval begins, in pixels.
-        high: where it ends.
-        cells: into which the line is divided.
-        size: pixels of the line.
-    """
+    """Return the share of each cell of a line that lies in an interval."""
     edges = torch.arange(cells + 1, dtype=torch.float64) * (size / cells)
     inside = edges[1:].clamp(max=high) - edges[:-1].clamp(min=low)
     return inside.clamp(min=0) / (size / cells)
