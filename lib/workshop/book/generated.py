@@ -11,9 +11,14 @@ from pathlib import Path
 from workshop.book.cheat_sheet import write_formula_table, write_number_table
 from workshop.book.evidence import write_run_table
 from workshop.book.front_matter import list_chapters, read_chapters
+from workshop.book.libraries import (
+    write_library_table,
+    write_mask_choice,
+    write_versions,
+)
 from workshop.book.reference import write_reference
 
-MARK = re.compile(r"(?m)^<!-- made by the build: ([\w ]+) -->$")
+MARK = re.compile(r"(?m)^<!-- made by the build: ([\w ,;-]+) -->$")
 
 
 def write_chapter_table(root: Path) -> str:
@@ -23,9 +28,11 @@ def write_chapter_table(root: Path) -> str:
 
 MAKERS: dict[str, Callable[[Path], str]] = {
     "chapters": write_chapter_table,
+    "choice of masks": write_mask_choice,
     "formulas": lambda root: write_formula_table(),
     "numbers": lambda root: write_number_table(),
     "runs": write_run_table,
+    "versions": write_versions,
 }
 
 
@@ -36,9 +43,12 @@ def fill_text(text: str, root: Path) -> str:
         kind, _, name = found[1].partition(" ")
         if kind == "reference":
             return write_reference(root / "lib/attnbook" / name, root)
-        if kind not in MAKERS:
-            raise ValueError(f"{found[1]!r} is none of {[*MAKERS, 'reference ...']}")
-        return MAKERS[kind](root)
+        if kind == "libraries":
+            return write_library_table(root, name)
+        if found[1] not in MAKERS:
+            known = [*MAKERS, "libraries ...", "reference ..."]
+            raise ValueError(f"{found[1]!r} is none of {known}")
+        return MAKERS[found[1]](root)
 
     return MARK.sub(make, text)
 

@@ -4,9 +4,13 @@
 """
 
 import re
+from itertools import product
 
 import pytest
+import torch
 
+from attnbook.masks import causal, convert_mask
+from attnbook.masks.conventions import LIBRARIES, write_mask
 from built_pages import HTML, PAGES
 
 pytestmark = pytest.mark.browser
@@ -169,3 +173,28 @@ def test_a_diagram_is_downloaded_under_a_name_of_its_own(opened):
         page.get_by_text("Download (SVG)").first.click()
     assert taken.value.suggested_filename == f"{SLUG}-diagram-1.svg"
     assert "<svg" in taken.value.path().read_text("utf8")
+
+
+def test_the_lines_that_convert_a_mask_are_true_for_every_pair(opened):
+    """Chosen by keyboard, from a file; each line runs and gives the mask asked for."""
+    page = opened("chapters/libraries.html", HTML.as_uri() + "/")
+    page.focus("#from-library")
+    page.keyboard.press("Home")
+    assert 'given="keep", wanted="keep"' in page.inner_text(".mask-choice pre")
+    names = page.eval_on_selector_all(
+        "#to-library option", "all => all.map(o => o.value)"
+    )
+    keep = causal(2, 3)
+    for given, wanted in product(names, names):
+        page.select_option("#from-library", given)
+        page.select_option("#to-library", wanted)
+        first, *plain = page.inner_text(".mask-choice pre").splitlines()
+        taken = LIBRARIES.get(given, [given])
+        assert len(plain) == 2 * len(taken)
+        for convention, line in zip(taken, plain[1::2], strict=True):
+            mask = write_mask(keep, convention)
+            for code in first, line:
+                run = {"torch": torch, "convert_mask": convert_mask, "mask": mask}
+                exec(code, run)
+                assert torch.equal(run["converted"], write_mask(keep, wanted)), code
+    assert page.wrong == []
