@@ -25,6 +25,7 @@ ARTISTS = ("twitter", "noto", "openmoji")
 SIZE = 20  # pixels on each side of an image
 LEVELS = 32  # values of a channel in the files
 MARGIN = 2  # pixels of white around an image
+CELL = SIZE + 2 * MARGIN
 
 
 @dataclass(frozen=True)
