@@ -71,8 +71,9 @@ def test_every_case_equals_the_reference_forward_and_backward(title):
 
 
 @kinds
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("D", [64, 80, 128, 256])
+@pytest.mark.parametrize(
+    ("D", "causal"), [(64, False), (80, True), (128, True), (256, False)]
+)
 def test_several_tiles_of_every_width_equal_the_reference(D, causal, kind):
     require(kind, D)
     T = S = 389
@@ -117,10 +118,8 @@ def test_sequences_that_lie_2_to_the_31_numbers_apart():
 OPTIONS = {
     "full": {},
     "causal": {"causal": True},
-    "window": {"window": 50},
-    "lengths": {"key_lengths": [130, 7]},
-    "alibi": {"alibi_slopes": True, "causal": True},
-    "soft-cap": {"softcap": 20.0},
+    "window and lengths": {"window": 50, "key_lengths": [130, 7]},
+    "alibi and soft-cap": {"alibi_slopes": True, "causal": True, "softcap": 20.0},
 }
 options = pytest.mark.parametrize("name", OPTIONS)
 
@@ -242,9 +241,7 @@ def draw_pages(kind, D, each=4, B=3, columns=257, page=16):
 
 
 @kinds
-@pytest.mark.parametrize(
-    ("D", "each"), [(64, 1), (64, 40), (80, 4), (128, 4), (128, 40), (256, 4)]
-)
+@pytest.mark.parametrize(("D", "each"), [(64, 1), (80, 4), (128, 40), (256, 4)])
 def test_long_sequences_of_every_width_equal_the_reference(D, each, kind):
     require(kind, D)
     query, *pools, table, lengths = draw_pages(kind, D, each)
