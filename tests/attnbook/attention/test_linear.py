@@ -97,19 +97,6 @@ def test_bidirectional_forms_leave_padding_out(form):
     )
 
 
-def test_the_parallel_form_takes_any_mask():
-    *inputs, upstream = draw_inputs(5, 11)
-    rng = torch.Generator().manual_seed(5)
-    mask = torch.rand(B, H, 5, 11, generator=rng) < 0.5
-    mask[0, 1, 2] = False
-    assert_equals_reference(
-        lambda *x: attend_linear(*x, mask),
-        lambda *x: formula(*x, mask),
-        inputs,
-        upstream,
-    )
-
-
 def test_any_feature_map_can_be_used():
     *inputs, upstream = draw_inputs(11)
     assert_equals_reference(

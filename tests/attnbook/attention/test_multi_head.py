@@ -207,29 +207,6 @@ def test_grouped_query_equals_attention_with_repeated_keys_and_values(groups, sh
     )
 
 
-@pytest.mark.parametrize(("groups", "bias"), [(1, True), (3, False)])
-def test_the_module_is_multi_head_attention_with_repeated_rows(groups, bias):
-    width = HEADS * D
-    torch.manual_seed(0)
-    ours = GroupedQueryAttention(width, HEADS, groups, bias).double()
-    whole = MultiHeadAttention(width, HEADS, bias=bias).double()
-    with torch.no_grad():
-        for name, part in ours.named_parameters():
-            wide = part
-            if name.startswith(("key", "value")):
-                wide = repeat_rows(part.unflatten(0, (groups, D)), dim=0).flatten(0, 1)
-            whole.get_parameter(name).copy_(wide)
-    *inputs, upstream = draw((B, T, width), (B, S, width), (B, T, width))
-    mask = torch.ones(T, S, dtype=torch.bool).tril(1)
-    for given, more in ((inputs[:1], {}), (inputs, {"mask": mask})):
-        assert_equals_reference(
-            lambda *x, more=more: ours(*x, **more),
-            lambda *x, more=more: whole(*x, **more),
-            given,
-            upstream,
-        )
-
-
 def test_keys_and_values_are_not_repeated_in_memory():
     """Keys and values are stored once a group, also for the backward pass."""
     inputs = draw((B, HEADS, T, D), (B, 1, 97, D), (B, 1, 97, E))

@@ -14,7 +14,7 @@ from attnbook.attention.sparse import (
     sum_over_blocks,
 )
 from attnbook.masks import rules
-from attnbook.masks.layouts import bigbird_layout, cover_rule
+from attnbook.masks.layouts import cover_rule
 from attnbook.positions.rotary import rotate
 from attnbook.profiling.allocations import count_saved_bytes
 from precision import assert_equals_reference, draw
@@ -51,14 +51,6 @@ def test_a_pattern_is_its_mask(name):
         inputs,
         upstream,
     )
-
-
-def test_a_layout_alone_is_its_mask():
-    *inputs, _ = draw_inputs()
-    layout = bigbird_layout(5, 1, 1, 1, seed=0)
-    found = attend_block_sparse(*inputs, layout)
-    expected = attend(*inputs, masks.block_sparse(layout, BLOCK))
-    torch.testing.assert_close(found, expected)
 
 
 def test_skipped_blocks_are_not_read_forwards_or_backwards():
