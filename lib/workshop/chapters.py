@@ -9,11 +9,7 @@ TABLE = Path(__file__).with_name("chapters.toml")
 
 @cache
 def read_table() -> dict[str, str]:
-    """Return the chapter of every module that has a line; or "everywhere".
-
-    Raises:
-        ValueError: if a module has two lines.
-    """
+    """Return the chapter of every module that has a line; or "everywhere"."""
     found: dict[str, str] = {}
     for chapter, modules in tomllib.loads(TABLE.read_text("utf8")).items():
         for module in modules:
@@ -30,9 +26,6 @@ def find_chapter(module: str) -> str:
     """Return the chapter that builds a module; or "everywhere".
 
     A package's line stands for its modules that have no line of their own.
-
-    Raises:
-        ValueError: if neither the module nor a package of it has a line.
     """
     table, name = read_table(), module
     while name:

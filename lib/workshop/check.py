@@ -28,11 +28,7 @@ def run_git(*words: str) -> list[str]:
 
 
 def list_changed(since: str) -> list[str]:
-    """Return the files that differ from a commit, new and deleted ones too.
-
-    Raises:
-        ValueError: if `since` names no commit.
-    """
+    """Return the files that differ from a commit, new and deleted ones too."""
     try:
         run_git("rev-parse", "--verify", "--quiet", f"{since}^{{commit}}")
     except subprocess.CalledProcessError:

@@ -19,12 +19,7 @@ def read_axe() -> str:
 
 
 def run_axe(page, rules=None) -> list[tuple]:
-    """Return what is serious or critical: impact, rule, where.
-
-    Args:
-        page: an open page.
-        rules: names of rules; all of them unless given.
-    """
+    """Return what is serious or critical: impact, rule, where."""
     if not page.evaluate("() => Boolean(window.axe)"):
         page.evaluate(read_axe())
     return [

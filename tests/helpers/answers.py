@@ -4,12 +4,7 @@ import pytest
 
 
 def make_tests(right, wrong):
-    """Return a test that accepts answers, and one that refuses them.
-
-    Args:
-        right: for each check, answers that are written unlike its solution.
-        wrong: checks, each with the name of a mistake, "" for any, and an answer.
-    """
+    """Return a test that accepts answers, and one that refuses them."""
 
     @pytest.mark.precision
     @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def read_widget_states():
 @functools.cache
 def read_widget_code():
     """Return what every page with one widget begins and ends with."""
-    from attnbook.widgets.module import read_modules
+    from attnbook.widgets.mount import read_modules
     from workshop.book.mounts import MOUNT, WIDGETS, make_classic_script
 
     scripts = "".join(

@@ -10,9 +10,6 @@ def assert_no_wait(call: Callable[[], object]) -> None:
     """Fail if a call waits for the GPU, or if waiting would go unnoticed.
 
     The call runs once before, because a kernel's first launch compiles it.
-
-    Args:
-        call: it runs on the current GPU.
     """
     call()
     one = torch.ones((), device="cuda")

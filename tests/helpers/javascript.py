@@ -6,7 +6,7 @@ from pathlib import Path
 
 import quickjs
 
-from attnbook.widgets.module import read_module
+from attnbook.widgets.mount import read_module
 
 WIDGETS = Path(__file__).parents[2] / "lib/attnbook/widgets"
 

@@ -82,14 +82,7 @@ def assert_equals_reference(
     inputs: Sequence[Tensor],
     upstream: Tensor,
 ) -> None:
-    """Compare a function's output and gradients with those of a reference.
-
-    Args:
-        function: runs on the inputs as they are.
-        reference: runs on the same numbers in float64.
-        inputs: floating-point tensors, for each of which there is a gradient.
-        upstream: gradient of the output.
-    """
+    """Compare a function's output and gradients with those of a reference."""
     found = run_with_gradients(function, inputs, upstream)
     wide = [x.double() for x in inputs]
     expected = run_with_gradients(reference, wide, upstream.double())

@@ -14,13 +14,7 @@ html_theme = "basic"
 
 
 def build_site(folder, text, parts):
-    """Build the page and return the finished process.
-
-    Args:
-        folder: where the page is written, and built below `out`.
-        text: the page in Markdown.
-        parts: modules of `workshop.book` that take part.
-    """
+    """Build the page and return the finished process."""
     (folder / "index.md").write_text(text, "utf8")
     settings = CONFIG.format(
         extensions=["myst_parser", *(f"workshop.book.{x}" for x in parts)],

@@ -240,11 +240,7 @@ def call_without_gradients(model: Model, x: Tensor) -> Tensor:
 
 
 def perturb(x: Tensor) -> Tensor:
-    """Return other inputs: floats negated and shifted, tokens exchanged.
-
-    Raises:
-        ValueError: if all tokens are the same: another one is not known.
-    """
+    """Return other inputs: floats negated and shifted, tokens exchanged."""
     if x.is_floating_point():
         return 1 - x
     most = x.amax()
@@ -267,11 +263,7 @@ def measure_difference(one: Tensor, another: Tensor) -> Tensor:
 
 
 def mark_real_positions(x: Tensor, lengths: Tensor, side: str = "right") -> Tensor:
-    """Return (B, T), True where an input is no padding.
-
-    Raises:
-        ValueError: if the side is no side, or lengths and inputs do not fit.
-    """
+    """Return (B, T), True where an input is no padding."""
     if side not in SIDES:
         raise ValueError(f"padding is on the left or the right, not {side!r}")
     (B, T), device = x.shape[:2], x.device

@@ -16,13 +16,7 @@ from torch import Tensor
 def mark_intervals(
     intervals: Float[Tensor, "T 2"], keys: int, step: float
 ) -> Bool[Tensor, "T S"]:
-    """Return True for the keys whose middle lies in a query's interval.
-
-    Args:
-        intervals: begin and end of each, in seconds.
-        keys: S.
-        step: seconds for which a key stands.
-    """
+    """Return True for the keys whose middle lies in a query's interval."""
     middles = (torch.arange(keys, device=intervals.device) + 0.5) * step
     begin, end = intervals[:, :1], intervals[:, 1:]
     return (middles >= begin) & (middles < end)

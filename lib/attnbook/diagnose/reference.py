@@ -56,11 +56,7 @@ def draw_case(
 def run_case(
     function: Attention, name: str, device: torch.device | str, gradients: bool = False
 ) -> list[Tensor]:
-    """Return a function's output for a case, and its gradients if wanted.
-
-    Raises:
-        ValueError: if it fails, with its error message, or has no gradient.
-    """
+    """Return a function's output for a case, and its gradients if wanted."""
     inputs, mask = draw_case(name, device)
     given = inputs if mask is None else [*inputs, mask]
     try:

@@ -135,12 +135,7 @@ def load_whisper_tokenizer() -> "Tokenizer":
 
 
 def read_whisper(path: Path | str, sha256: str) -> Whisper:
-    """Return the model of a file, in single precision and evaluation mode.
-
-    Raises:
-        ValueError: if there is no such file, it has another SHA-256, or its
-            model is no `Whisper`.
-    """
+    """Return the model of a file, in single precision and evaluation mode."""
     records = read_records(read_verified(Path(path), sha256))
     config = _read_config(records)
     with torch.device("meta"):
@@ -153,12 +148,7 @@ def read_whisper(path: Path | str, sha256: str) -> Whisper:
 
 
 def read_records(data: bytes) -> dict[str, Tensor]:
-    """Return the weights and settings of a file by their names.
-
-    Raises:
-        ValueError: if the file has another version of the format, is of
-            another kind of model, or ends too early.
-    """
+    """Return the weights and settings of a file by their names."""
     start = 0
 
     def take(form: str) -> Any:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import anywidget
 
-from attnbook.widgets.module import read_module
-from attnbook.widgets.mount import render_mount
+from attnbook.widgets.mount import read_module, render_mount
 
 SHARED = Path(__file__).with_name("shared.css")
 
@@ -30,15 +29,8 @@ class BookWidget(anywidget.AnyWidget):
         super().__init_subclass__(**kwargs)
 
     def fallback(self) -> str:
-        """Return HTML for a reader without JavaScript; its text is escaped.
-
-        Raises:
-            NotImplementedError: unless the subclass defines it.
-        """
-        raise NotImplementedError(
-            f"{type(self).__module__}: the widget {type(self).__name__} has no "
-            "method fallback"
-        )
+        """Return HTML for a reader without JavaScript; its text is escaped."""
+        raise NotImplementedError(f"{type(self).__name__} has no method fallback")
 
     def state(self) -> dict:
         """Return the traits that the widget itself declares."""

@@ -11,6 +11,11 @@ def read_field(holder, name: str, what: str):
     return holder[name]
 
 
+def read_fields(holder, names: Iterable[str], what: str) -> dict:
+    """Return these parts of a mapping, or say which it lacks."""
+    return {name: read_field(holder, name, what) for name in names}
+
+
 def read_words(value, what: str) -> list[str]:
     """Return a list of words, or say what is no list of words."""
     fits = isinstance(value, Sequence) and not isinstance(value, str)
@@ -41,3 +46,18 @@ def require_choice(name: str, at: int, count: int, low: int = 0) -> None:
     """Raise ValueError unless low <= at < count."""
     if not low <= at < count:
         raise ValueError(f"{name} is {at}, but there are {count}, counted from 0")
+
+
+def read_integer(value, low: int, high: int, what: str) -> int:
+    """Return a whole number of a range, or say what is none."""
+    if not isinstance(value, int) or not low <= value <= high:
+        raise ValueError(
+            f"{what} must be a whole number from {low} to {high}, not {value!r}"
+        )
+    return int(value)
+
+
+def require_length(values: Sequence, count: int, what: str) -> None:
+    """Raise ValueError unless there are so many values."""
+    if len(values) != count:
+        raise ValueError(f"{what} has {len(values)} numbers, not {count}")

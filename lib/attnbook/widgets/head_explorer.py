@@ -9,8 +9,7 @@ Source: weights times norms: Kobayashi et al. (2020),
 Axes: L layers, H heads, T positions
 """
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 
@@ -20,12 +19,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnbook.widgets.base import BookWidget
-from attnbook.widgets.examples import read_field, read_words, require_choice
-from attnbook.widgets.mask_builder import read_integer
+from attnbook.widgets.examples import (
+    read_fields,
+    read_words,
+    require_choice,
+    require_length,
+)
 
 HERE = Path(__file__)
 MOST = 24  # tokens of a sentence
-LARGEST = 99_999  # a loss, or a change of one
 SCORES = {
     "induction": "induction score",
     "previous": "previous-token score",
@@ -33,150 +35,44 @@ SCORES = {
     "effect": "ablation effect",
 }
 MEASURES = ("weight", "norm")
-
-
-def read_integers(
-    given: Iterable, count: int, low: int, high: int, what: str
-) -> list[int]:
-    """Return a list of so many whole numbers, or say what is wrong.
-
-    Raises:
-        ValueError: if there are more or fewer numbers, or one is no whole
-            number from `low` to `high`.
-    """
-    numbers = list(given)
-    if len(numbers) != count:
-        raise ValueError(f"{what} has {len(numbers)} numbers, not {count}")
-    return [read_integer(x, low, high, f"a number of {what}") for x in numbers]
-
-
-def check_sentence(sentence: Mapping, heads: int) -> dict:
-    """Return a sentence with its losses and the scores of all heads.
-
-    Args:
-        sentence: with `title`, `tokens`, `losses`, `induction_queries`,
-            `chance` and the scores.
-        heads: of all layers, L · H.
-
-    Raises:
-        ValueError: if a part is missing or does not fit.
-    """
-    title = str(read_field(sentence, "title", "a sentence"))
-
-    def read(name: str):
-        return read_field(sentence, name, title)
-
-    tokens = read_words(read("tokens"), "tokens")
-    T = len(tokens)
-    if not 2 <= T <= MOST:
-        raise ValueError(f"{title} has {T} tokens; a map shows 2 to {MOST}")
-    chance = {
-        name: read_integer(read_field(read("chance"), name, "chance"), 0, 100, name)
-        for name in SCORES
-        if name != "effect"
-    }
-    scores = {
-        name: read_integers(
-            read(name),
-            heads,
-            -LARGEST if name == "effect" else 0,
-            LARGEST if name == "effect" else 100,
-            f"the {SCORES[name]} of {title}",
-        )
-        for name in SCORES
-    }
-    return {
-        "title": title,
-        "tokens": tokens,
-        "losses": read_integers(
-            read("losses"), T - 1, 0, LARGEST, f"losses of {title}"
-        ),
-        "induction_queries": read_integer(
-            read("induction_queries"), 0, T, "induction_queries"
-        ),
-        "chance": chance,
-        **scores,
-    }
-
-
-def check_map(one: Mapping, T: int, title: str) -> dict:
-    """Return what is recorded of a head on a sentence of T tokens.
-
-    Raises:
-        ValueError: if a part is missing, row t does not hold t + 1 whole
-            numbers of which one is above 0, or a norm is not a positive number.
-    """
-    rows = list(read_field(one, "hundredths", title))
-    if len(rows) != T:
-        raise ValueError(f"{title} has {len(rows)} rows for {T} tokens")
-    hundredths = [
-        read_integers(row, t + 1, 0, 100, f"row {t} of {title}")
-        for t, row in enumerate(rows)
-    ]
-    empty = [t for t, row in enumerate(hundredths) if not any(row)]
-    if empty:
-        raise ValueError(f"row {empty[0]} of {title} has no number above 0")
-    norms = [float(x) for x in read_field(one, "norms", title)]
-    if len(norms) != T or not all(0 < x < math.inf for x in norms):
-        raise ValueError(
-            f"{title} needs {T} positive norms, one a token; it has {norms!s:.60}"
-        )
-    effects = read_field(one, "effects", title)
-    return {
-        "hundredths": hundredths,
-        "norms": norms,
-        "effects": read_integers(
-            effects, T - 1, -LARGEST, LARGEST, f"effects of {title}"
-        ),
-    }
-
-
-def check_head(head: Mapping, layers: int, per_layer: int, lengths: list[int]) -> dict:
-    """Return a head with a title, its place, and a map for each sentence.
-
-    Raises:
-        ValueError: if a part is missing or does not fit.
-    """
-    title = str(read_field(head, "title", "a head"))
-    place = {
-        "layer": read_integer(read_field(head, "layer", title), 0, layers - 1, "layer"),
-        "head": read_integer(read_field(head, "head", title), 0, per_layer - 1, "head"),
-    }
-    maps = list(read_field(head, "maps", title))
-    if len(maps) != len(lengths):
-        raise ValueError(f"{title} has {len(maps)} maps for {len(lengths)} sentences")
-    checked = [check_map(one, T, title) for one, T in zip(maps, lengths, strict=True)]
-    return {"title": title, **place, "maps": checked}
+SENTENCE = ("title", "tokens", "losses", "induction_queries", "chance", *SCORES)
+HEAD = ("title", "layer", "head", "maps")
+MAP = ("hundredths", "norms", "effects")
 
 
 def check_maps(maps: Mapping) -> dict:
-    """Return what the explorer shows, checked.
-
-    Raises:
-        ValueError: if a part is missing or does not fit.
-    """
-    layers = read_integer(read_field(maps, "layers", "maps"), 1, 48, "layers")
-    per_layer = read_integer(read_field(maps, "per_layer", "maps"), 1, 16, "per_layer")
-    sentences = [
-        check_sentence(one, layers * per_layer)
-        for one in read_field(maps, "sentences", "maps")
-    ]
-    lengths = [len(one["tokens"]) for one in sentences]
-    heads = [
-        check_head(head, layers, per_layer, lengths)
-        for head in read_field(maps, "heads", "maps")
-    ]
-    if not sentences or not heads:
+    """Return what the explorer shows: recorded numbers whose counts fit."""
+    made = read_fields(maps, ("layers", "per_layer", "sentences", "heads"), "maps")
+    if not made["sentences"] or not made["heads"]:
         raise ValueError(
-            f"there are {len(sentences)} sentences and {len(heads)} heads; "
-            "the explorer needs at least 1 of each"
+            f"there are {len(made['sentences'])} sentences and "
+            f"{len(made['heads'])} heads; the explorer needs at least 1 of each"
         )
-    return {
-        "layers": layers,
-        "per_layer": per_layer,
-        "sentences": sentences,
-        "heads": heads,
-    }
+    made["sentences"] = [
+        read_fields(x, SENTENCE, "a sentence") for x in made["sentences"]
+    ]
+    made["heads"] = [read_fields(x, HEAD, "a head") for x in made["heads"]]
+    for sentence in made["sentences"]:
+        title, T = sentence["title"], len(read_words(sentence["tokens"], "tokens"))
+        if not 2 <= T <= MOST:
+            raise ValueError(f"{title} has {T} tokens; a map shows 2 to {MOST}")
+        require_length(sentence["losses"], T - 1, f"losses of {title}")
+        for name, what in SCORES.items():
+            count = made["layers"] * made["per_layer"]
+            require_length(sentence[name], count, f"the {what} of {title}")
+        shares = [name for name in SCORES if name != "effect"]
+        sentence["chance"] = read_fields(sentence["chance"], shares, title)
+    lengths = [len(x["tokens"]) for x in made["sentences"]]
+    for head in made["heads"]:
+        title = head["title"]
+        head["maps"] = [read_fields(x, MAP, title) for x in head["maps"]]
+        for T, one in zip(lengths, head["maps"], strict=True):
+            require_length(one["norms"], T, f"norms of {title}")
+            require_length(one["effects"], T - 1, f"effects of {title}")
+            require_length(one["hundredths"], T, f"rows of {title}")
+            for t, row in enumerate(one["hundredths"]):
+                require_length(row, t + 1, f"row {t} of {title}")
+    return made
 
 
 class HeadExplorer(BookWidget):

@@ -15,6 +15,7 @@ from torch import Tensor
 from attnbook import masks
 from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.widgets.base import BookWidget
+from attnbook.widgets.examples import read_integer
 from attnbook.widgets.soft_lookup import draw_hidden_coordinates
 
 HERE = Path(__file__)
@@ -32,15 +33,6 @@ SCORES = [
     [round(x, 2) for x in draw_hidden_coordinates(row, MOST)] for row in range(MOST)
 ]
 START = ({"kind": "causal"}, {"kind": "padding"})
-
-
-def read_integer(value, low: int, high: int, what: str) -> int:
-    """Return a whole number of a range, or say what is none."""
-    if not isinstance(value, int) or not low <= value <= high:
-        raise ValueError(
-            f"{what} must be a whole number from {low} to {high}, not {value!r}"
-        )
-    return int(value)
 
 
 def check_part(part: Mapping) -> dict:

@@ -1,11 +1,29 @@
 """Mounts: the HTML at which a page brings a widget or a question to life.
 
-Importing this needs no widget library.
+Importing this needs no widget library. A widget's script and what widgets share
+are one text, because neither a notebook's front end nor a page opened from a
+folder can load one script from another.
+
+Source: anywidget's front-end module, https://anywidget.dev/en/afm
 """
 
 import json
 import math
 from html import escape
+from pathlib import Path
+
+SHARED = Path(__file__).with_name("shared.js")
+
+
+def read_module(script: Path) -> str:
+    """Return the text of a widget's module."""
+    return SHARED.read_text("utf8") + "\n" + script.read_text("utf8")
+
+
+def read_modules() -> dict[str, str]:
+    """Return the text of every widget's module, by its stem."""
+    scripts = sorted(SHARED.parent.glob("*.js"))
+    return {x.stem: read_module(x) for x in scripts if x != SHARED}
 
 
 def encode_nonfinite(state):

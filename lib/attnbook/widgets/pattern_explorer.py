@@ -25,8 +25,13 @@ from attnbook.masks import rules
 from attnbook.masks.layouts import cover_rule, random_layout, receptive_field
 from attnbook.masks.rules import Rule
 from attnbook.widgets.base import BookWidget
-from attnbook.widgets.examples import read_field, read_words, require_choice
-from attnbook.widgets.mask_builder import read_integer
+from attnbook.widgets.examples import (
+    read_fields,
+    read_integer,
+    read_words,
+    require_choice,
+    require_length,
+)
 
 HERE = Path(__file__)
 MOST, SEED = 64, 0
@@ -126,45 +131,25 @@ def draw_orders(T: int) -> list[dict]:
 
 
 def check_example(example: Mapping) -> dict:
-    """Return a recorded map with a title, its tokens and its heads.
+    """Return a recorded map: a title, its tokens and its heads.
 
     Raises:
         ValueError: if a part is missing, there are no or too many tokens, or a
-            row does not hold one whole number for each key up to its own.
+            row does not have one number for each key up to its own.
     """
-    tokens = read_words(read_field(example, "tokens", "an example"), "tokens")
-    if not 1 <= len(tokens) <= MOST:
-        raise ValueError(
-            f"there are {len(tokens)} tokens; the picture shows 1 to {MOST}"
-        )
-    heads = list(read_field(example, "heads", "an example"))
-    if not heads:
+    made = read_fields(example, ("title", "tokens", "heads"), "an example")
+    T = len(read_words(made["tokens"], "tokens"))
+    if not 1 <= T <= MOST:
+        raise ValueError(f"there are {T} tokens; the picture shows 1 to {MOST}")
+    if not made["heads"]:
         raise ValueError("there are 0 heads; a map needs at least 1")
-    return {
-        "title": str(read_field(example, "title", "an example")),
-        "tokens": tokens,
-        "heads": [check_head(head, len(tokens)) for head in heads],
-    }
-
-
-def check_head(head: Mapping, T: int) -> dict:
-    """Return a head with a title and its rows, or say what is wrong."""
-    title = str(read_field(head, "title", "a head"))
-    rows = [list(row) for row in read_field(head, "thousandths", title)]
-    lengths = [len(row) for row in rows]
-    if lengths != list(range(1, T + 1)):
-        raise ValueError(
-            f"{title} has rows of {lengths!s:.40} keys; with {T} tokens, row t "
-            f"has the keys 0 to t"
-        )
-    for t, row in enumerate(rows):
-        known = all(isinstance(x, int) and 0 <= x <= 1000 for x in row)
-        if not known or not sum(row):
-            raise ValueError(
-                f"row {t} of {title} must hold whole numbers from 0 to 1000, "
-                f"not all of them 0; it is {row!s:.40}"
-            )
-    return {"title": title, "thousandths": rows}
+    parts = ("title", "thousandths")
+    made["heads"] = [read_fields(x, parts, "a head") for x in made["heads"]]
+    for title, rows in (head.values() for head in made["heads"]):
+        require_length(rows, T, f"rows of {title}")
+        for t, row in enumerate(rows):
+            require_length(row, t + 1, f"row {t} of {title}")
+    return made
 
 
 class PatternExplorer(BookWidget):

@@ -18,116 +18,42 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnbook.widgets.base import BookWidget
-from attnbook.widgets.examples import read_field, read_words, require_choice
-from attnbook.widgets.head_explorer import read_integers
-from attnbook.widgets.mask_builder import read_integer
+from attnbook.widgets.examples import (
+    read_fields,
+    read_words,
+    require_choice,
+    require_length,
+)
 
 HERE = Path(__file__)
 KINDS = ("picture", "sound")
-MOST_PIXELS, MOST_CELLS, MOST_STEPS = 400, 64, 80  # a side, a side, an item
-DIGITS = "0123456789abcdef"  # a pixel: 0 is the background
-
-
-def read_gray(item: Mapping, title: str) -> list[str]:
-    """Return the rows of an image, one hexadecimal digit a pixel.
-
-    Raises:
-        ValueError: if rows differ in length, or there are other letters.
-    """
-    gray = read_words(read_field(item, "gray", title), f"gray of {title}")
-    widths = sorted({len(row) for row in gray})
-    if len(widths) != 1 or not 1 <= widths[0] <= MOST_PIXELS:
-        raise ValueError(
-            f"the rows of {title} have {widths} pixels; all must have the same "
-            f"number, from 1 to {MOST_PIXELS}"
-        )
-    others = sorted({*"".join(gray)} - {*DIGITS})
-    if others or len(gray) > MOST_PIXELS:
-        raise ValueError(
-            f"{title} has {len(gray)} rows and the pixels {others}; there are "
-            f"at most {MOST_PIXELS} rows of digits from 0 to f"
-        )
-    return gray
-
-
-def check_step(step: Mapping, cells: int, size: tuple[int, int], title: str) -> dict:
-    """Return an output step: its label, its weights and the true box.
-
-    Args:
-        step: with `label`, `part`, `thousandths` and `box`.
-        cells: of the grid.
-        size: rows and columns of the image.
-        title: of the picture or sound.
-
-    Raises:
-        ValueError: if a part is missing or does not fit.
-    """
-    thousandths = read_integers(
-        read_field(step, "thousandths", title),
-        cells,
-        0,
-        1000,
-        f"the weights of {title}",
-    )
-    if not any(thousandths):
-        raise ValueError(f"a step of {title} has no weight above 0")
-    box = [round(float(x), 2) for x in read_field(step, "box", title)]
-    fits = len(box) == 4 and all(0 <= box[i] < box[i + 2] <= size[i] for i in (0, 1))
-    if not fits:
-        raise ValueError(
-            f"a box of {title} is {box!s:.60}; it must be top, left, bottom, "
-            f"right inside {size[0]} rows and {size[1]} columns"
-        )
-    return {
-        "label": str(read_field(step, "label", title)),
-        "part": str(read_field(step, "part", title)),
-        "thousandths": thousandths,
-        "box": box,
-    }
+ITEM = ("kind", "title", "gray", "grid", "milliseconds", "steps")
+STEP = ("label", "part", "thousandths", "box")
 
 
 def check_item(item: Mapping) -> dict:
-    """Return a picture or a sound with its output steps.
-
-    Raises:
-        ValueError: if a part is missing or does not fit.
-    """
-    title = str(read_field(item, "title", "an item"))
-    kind = read_field(item, "kind", title)
-    if kind not in KINDS:
-        raise ValueError(f"{title} is a {kind!r}, not one of {[*KINDS]}")
-    gray = read_gray(item, title)
-    grid = read_integers(
-        read_field(item, "grid", title), 2, 1, MOST_CELLS, f"grid of {title}"
-    )
-    given = list(read_field(item, "steps", title))
-    if not 1 <= len(given) <= MOST_STEPS:
-        raise ValueError(f"{title} has {len(given)} steps, not 1 to {MOST_STEPS}")
-    size = len(gray), len(gray[0])
-    cells = grid[0] * grid[1]
-    return {
-        "kind": kind,
-        "title": title,
-        "gray": gray,
-        "grid": grid,
-        "milliseconds": read_integer(
-            item.get("milliseconds", 0), 0, 60_000, f"milliseconds of {title}"
-        ),
-        "steps": [check_step(step, cells, size, title) for step in given],
-    }
+    """Return a picture or a sound with its output steps."""
+    made = read_fields({"milliseconds": 0, **item}, ITEM, "an item")
+    title, gray, grid = (made[name] for name in ("title", "gray", "grid"))
+    if made["kind"] not in KINDS:
+        raise ValueError(f"{title} is a {made['kind']!r}, not one of {[*KINDS]}")
+    if not made["steps"]:
+        raise ValueError(f"{title} has 0 steps; the picture needs at least 1")
+    for row in read_words(gray, f"gray of {title}"):
+        require_length(row, len(gray[0]), f"a row of {title}")
+    made["steps"] = [read_fields(step, STEP, title) for step in made["steps"]]
+    for step in made["steps"]:
+        cells = grid[0] * grid[1]
+        require_length(step["thousandths"], cells, f"the weights of {title}")
+        require_length(step["box"], 4, f"a box of {title}")
+        step["box"] = [float(x) for x in step["box"]]
+    return made
 
 
 def cover_cells(
     low: float, high: float, cells: int, size: int
 ) -> Float[Tensor, "cells"]:
-    """Return the share of each cell of a line that lies in an interval.
-
-    Args:
-        low: where the interval begins, in pixels.
-        high: where it ends.
-        cells: into which the line is divided.
-        size: pixels of the line.
-    """
+    """Return the share of each cell of a line that lies in an interval."""
     edges = torch.arange(cells + 1, dtype=torch.float64) * (size / cells)
     inside = edges[1:].clamp(max=high) - edges[:-1].clamp(min=low)
     return inside.clamp(min=0) / (size / cells)
@@ -168,7 +94,8 @@ class PictureAndSound(BookWidget):
         name, counts = proposal["trait"].name, {"item": len(self.items)}
         if self.item < len(self.items):
             counts["step"] = len(self.items[self.item]["steps"])
-        require_choice(name, proposal["value"], counts.get(name, MOST_STEPS))
+        if name in counts:
+            require_choice(name, proposal["value"], counts[name])
         return proposal["value"]
 
     def weights(self, item: int, step: int) -> Float[Tensor, "R Q"]:

@@ -15,7 +15,7 @@ from attnbook import masks
 from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.attention.tiled import online_softmax
 from attnbook.widgets.base import BookWidget
-from attnbook.widgets.mask_builder import read_integer
+from attnbook.widgets.examples import read_integer
 from attnbook.widgets.soft_lookup import draw_hidden_coordinates
 
 HERE = Path(__file__)

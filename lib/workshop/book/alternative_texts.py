@@ -23,11 +23,7 @@ def find_texts(cell: dict) -> list[str]:
 
 
 def copy_texts(notebook: dict) -> dict:
-    """Return the notebook with each figure's text in its cell's metadata.
-
-    Raises:
-        ValueError: if a figure has no text, or a cell has two figures.
-    """
+    """Return the notebook with each figure's text in its cell's metadata."""
     for number, cell in enumerate(notebook["cells"]):
         found = find_texts(cell)
         if not found:

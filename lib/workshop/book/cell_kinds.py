@@ -61,9 +61,6 @@ def fold_cells(notebook: dict) -> dict:
 
     A folded cell without output joins the next of its kind, so that one link
     opens both. The code of a question holds the answer and is left out.
-
-    Raises:
-        ValueError: if a folded cell has no title; the message says which.
     """
     kept: list[dict] = []
     for number, cell in reversed([*enumerate(notebook["cells"])]):

@@ -129,13 +129,7 @@ def write_solved_cell(task: ChapterExercise) -> str:
 
 
 def write_standalone_source(solution: Callable, shown: Sequence[Callable] = ()) -> str:
-    """Return a solution's source, with all that it needs from elsewhere.
-
-    Args:
-        solution: the function.
-        shown: functions of the library whose source is written as well, because
-            an answer may not call them.
-    """
+    """Return a solution's source, with all that it needs from elsewhere."""
     source = inspect.getsource(solution).rstrip()
     tree = ast.walk(ast.parse(source))
     names = {node.id for node in tree if isinstance(node, ast.Name)}

@@ -73,11 +73,7 @@ class FrontMatter:
 
 
 def read_front_matter(path: Path) -> FrontMatter:
-    """Return what a chapter's file says of itself.
-
-    Raises:
-        ValueError: if its fields are not `FIELDS`; the message names the file.
-    """
+    """Return what a chapter's file says of itself."""
     text = path.read_text("utf8")
     header = HEADER.match(text)
     data = yaml.safe_load(header[1]) if header else {}
@@ -100,11 +96,7 @@ def read_chapters(folder: Path) -> list[FrontMatter]:
 
 
 def write_opening(text: str, front: FrontMatter) -> str:
-    """Return a chapter's text whose heading and card follow its front matter.
-
-    Raises:
-        ValueError: if the text has no heading, level or time to be written.
-    """
+    """Return a chapter's text whose heading and card follow its front matter."""
     time = f"- *Time*: {write_minutes(front)}{{}}, {front.exercises} "
     for name, pattern, line in (
         ("heading", HEADING, lambda _: f"# {front.heading}"),
@@ -131,11 +123,7 @@ def write_minutes(front: FrontMatter) -> str:
 
 
 def write_table(text: str, table: str) -> str:
-    """Return a page with the table of chapters between its two marks.
-
-    Raises:
-        ValueError: if the page lacks the marks.
-    """
+    """Return a page with the table of chapters between its two marks."""
     marks = r"(<!-- chapters: begin -->\n).*?(<!-- chapters: end -->)"
     text, count = re.subn(
         marks, lambda m: f"{m[1]}\n{table}\n\n{m[2]}", text, flags=re.DOTALL
@@ -150,13 +138,7 @@ def write_table(text: str, table: str) -> str:
 def list_chapters(
     chapters: Iterable[FrontMatter], folder: str = "", times: bool = False
 ) -> str:
-    """Return the table of chapters, planned ones too.
-
-    Args:
-        chapters: what each chapter says of itself.
-        folder: what goes before each file name, such as `chapters/`.
-        times: whether a column has the minutes of the core.
-    """
+    """Return the table of chapters, planned ones too."""
     rows = {
         x.number: (f"[{x.label}]({folder}{x.slug}.ipynb)", x.question, f"{x.core} min")
         for x in chapters

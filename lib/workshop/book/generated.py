@@ -30,11 +30,7 @@ MAKERS: dict[str, Callable[[Path], str]] = {
 
 
 def fill_text(text: str, root: Path) -> str:
-    """Return a page's text with what the build makes.
-
-    Raises:
-        ValueError: if a mark names nothing that is made here.
-    """
+    """Return a page's text with what the build makes."""
 
     def make(found: re.Match) -> str:
         kind, _, name = found[1].partition(" ")

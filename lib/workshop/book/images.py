@@ -43,14 +43,7 @@ def write_tag(src: str, size: tuple[int, int], alt: str) -> str:
 
 
 def offer_diagram(src: str, svg: str, alt: str, name: str) -> str:
-    """Return a diagram's element with its size, and a link to take it along.
-
-    Args:
-        src: where the page finds the file.
-        svg: what the file holds.
-        alt: what the diagram shows, in words.
-        name: what a downloaded file is called.
-    """
+    """Return a diagram's element with its size, and a link to take it along."""
     width, height = SIZE.search(svg).groups()
     scale = SHOWN / POINTS
     size = round(float(width) * scale), round(float(height) * scale)
@@ -62,13 +55,7 @@ def offer_diagram(src: str, svg: str, alt: str, name: str) -> str:
 
 
 def write_image(builder, node, numbers) -> str | None:
-    """Return the element of a figure or diagram; None for another picture.
-
-    Args:
-        builder: Sphinx's, which knows where a picture goes.
-        node: the picture.
-        numbers: counts the diagrams of the page.
-    """
+    """Return the element of a figure or diagram; None for another picture."""
     if node["uri"] not in builder.images:
         return None
     name = quote(builder.images[node["uri"]])

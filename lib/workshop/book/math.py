@@ -62,11 +62,7 @@ def start_engine():
 
 @cache
 def convert_to_mathml(tex: str, display: bool = False) -> str:
-    """Return a formula as MathML.
-
-    Raises:
-        ValueError: if KaTeX cannot read the formula.
-    """
+    """Return a formula as MathML."""
     options = {
         "displayMode": display,
         "output": "mathml",

@@ -11,7 +11,7 @@ import json
 import re
 from pathlib import Path
 
-from attnbook.widgets.module import SHARED, read_modules
+from attnbook.widgets.mount import SHARED, read_modules
 
 WIDGETS = SHARED.parent
 MOUNT = Path(__file__).with_name("mount.js")
@@ -21,11 +21,7 @@ DEFAULT = re.compile(r"^export default (?=\{)", re.M)
 
 
 def make_classic_script(stem: str, module: str) -> str:
-    """Return a widget's module, given as text, as a classic script.
-
-    Raises:
-        ValueError: if it imports or exports in another way than widgets do.
-    """
+    """Return a widget's module, given as text, as a classic script."""
     text = EXPORT.sub("", module)
     text, count = DEFAULT.subn("return ", text)
     if count != 1 or re.search(r"^(?:import|export)\b", text, re.M):

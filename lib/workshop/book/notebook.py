@@ -34,10 +34,6 @@ def normalize(
     Cells get their position as id; views of live widgets, progress bars and the
     kernel's version are removed. All other metadata is derived: plumbing is
     folded, and Colab is asked for a GPU only if the chapter needs one.
-
-    Args:
-        notebook: changed in place.
-        gpu: whether the chapter's front matter asks for a GPU.
     """
     notebook.metadata = nbformat.from_dict(
         {
@@ -132,9 +128,6 @@ def copy_prose(source: Path) -> str:
 
     So do the titles of its cells and how they are folded. Where other code has
     changed, nothing is written: it must be executed.
-
-    Returns:
-        What was done, in a few words.
     """
     target = source.with_suffix(".ipynb")
     if not target.exists():

@@ -146,11 +146,7 @@ def set_readme(text: str, url: str, chapters: list[str]) -> str:
 
 
 def set_address(root: Path, url: str) -> None:
-    """Set the address of the book in `root`; an empty one takes it out.
-
-    Raises:
-        ValueError: if the address is not like https://host/owner/name.
-    """
+    """Set the address of the book in `root`; an empty one takes it out."""
     url = url.rstrip("/").removesuffix(".git")
     require_address(url)
     texts = sorted((root / "chapters").glob("[0-9][0-9]_*.md"))

@@ -84,12 +84,7 @@ def rank_module(name: str) -> tuple[int, str]:
 
 
 def write_imports(shown: tuple[Callable, ...], present: Collection[str]) -> str:
-    """Return the imports that functions need, except names that are present.
-
-    Args:
-        shown: the functions, whose own names need no import.
-        present: names that the chapter has imported.
-    """
+    """Return the imports that functions need, except names that are present."""
     known = {*present, *dir(builtins), *(f.__name__ for f in shown)}
     wanted: dict[str, set[str]] = {}
     for function in shown:
@@ -116,13 +111,7 @@ def write_imports(shown: tuple[Callable, ...], present: Collection[str]) -> str:
 
 
 def write_solution(name: str, exercise: Exercise, present: Collection[str] = ()) -> str:
-    """Return the folded solution of an exercise, after its helpers.
-
-    Args:
-        name: of the check.
-        exercise: its exercise.
-        present: names that need no import in the chapter.
-    """
+    """Return the folded solution of an exercise, after its helpers."""
     shown = (*exercise.helpers, exercise.solution)
     parts = [inspect.getsource(f).rstrip() for f in shown]
     if imports := write_imports(shown, present):
@@ -135,11 +124,7 @@ def write_solution(name: str, exercise: Exercise, present: Collection[str] = ())
 
 
 def refresh_solutions(text: str) -> str:
-    """Return a chapter's text with every folded solution fresh.
-
-    Raises:
-        ValueError: if a block names a check that the chapter does not import.
-    """
+    """Return a chapter's text with every folded solution fresh."""
     known = find_exercises(text)
 
     def fresh(found: re.Match) -> str:

@@ -52,9 +52,6 @@ def draw_question_task(count: int, length: int, rng: torch.Generator) -> Questio
     """Return sequences of different names, each with a random class.
 
     The batch is on the generator's device.
-
-    Raises:
-        ValueError: if a sequence is longer than there are names.
     """
     names, classes, evidence = draw_sequences(count, length, NAMES, rng)
     words = CLASSES * names + classes
@@ -68,9 +65,6 @@ def draw_keyword_task(count: int, length: int, rng: torch.Generator) -> Question
 
     The other words are fillers: names that always have class 0. The batch is on
     the generator's device.
-
-    Raises:
-        ValueError: if a sequence is longer than the number of fillers.
     """
     names, classes, evidence = draw_sequences(count, length, FILLERS, rng)
     positions = torch.arange(length, device=rng.device)
@@ -84,11 +78,7 @@ def draw_keyword_task(count: int, length: int, rng: torch.Generator) -> Question
 def draw_sequences(
     count: int, length: int, names: int, rng: torch.Generator
 ) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B S"], Int[Tensor, " B"]]:
-    """Return different names, random classes, and one random position each.
-
-    Raises:
-        ValueError: if a sequence is longer than the number of names.
-    """
+    """Return different names, random classes, and one random position each."""
     if length > names:
         raise ValueError(f"{length} words need as many different names, not {names}")
     by_rng: dict[str, Any] = {"generator": rng, "device": rng.device}

@@ -90,11 +90,7 @@ def train_method(study: Study, method: str) -> list[dict]:
 
 
 def train_all(study: Study, methods: Iterable[str]) -> dict:
-    """Return a row for each training of all methods, equally large.
-
-    Raises:
-        ValueError: if one has more than 1 in 1000 parameters more than another.
-    """
+    """Return a row for each training of all methods, equally large."""
     sizes = {x: count_parameters(build_model(study, x, 0)) for x in methods}
     if max(sizes.values()) > 1.001 * min(sizes.values()):
         raise ValueError(f"the methods have different numbers of parameters: {sizes}")

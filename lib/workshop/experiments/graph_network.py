@@ -35,9 +35,6 @@ def join_neighbors(links: Int[Tensor, "2 L"], nodes: int) -> Int[Tensor, "2 E"]:
     """Return the edges of links in both directions and of each node to itself.
 
     Each edge is there once.
-
-    Raises:
-        ValueError: if a link names a node that is not there.
     """
     check_edges(links, nodes)
     found = torch.cat([links, links.flip(0), join_selves(links, nodes)], dim=1)
@@ -82,13 +79,7 @@ class NeighborMean(nn.Module):
         edges: Int[Tensor, "2 E"],
         weights: Float[Tensor, "H E"] | None = None,
     ) -> Float[Tensor, "N HF"]:
-        """Return the heads' means, one head after the other.
-
-        Args:
-            features: of the nodes.
-            edges: source and target of each.
-            weights: used instead of the layer's own, where given.
-        """
+        """Return the heads' means, one head after the other."""
         projected = features @ self.weight.mT
         if weights is None:
             scores = self.score(projected, edges)
@@ -167,14 +158,7 @@ class GraphNetwork(nn.Module):
         second_edges: Int[Tensor, "2 E2"] | None = None,
         weights: Sequence[Tensor | None] = (None, None),
     ) -> Float[Tensor, "N K"]:
-        """Return the logits of the classes.
-
-        Args:
-            features: of the nodes.
-            edges: source and target of each.
-            second_edges: of the second layer; `edges` unless given.
-            weights: used instead of each layer's own, where given.
-        """
+        """Return the logits of the classes."""
         check_edges(edges, len(features))
         hidden = self.encode(features, edges, weights[0])
         second = edges if second_edges is None else second_edges

@@ -45,12 +45,7 @@ Heads = Float[Tensor, "B H T D"]  # queries, keys, values or outputs
 def convolve_causally(
     x: Float[Tensor, "B T C"], weight: Float[Tensor, "K C"]
 ) -> Float[Tensor, "B T C"]:
-    """Return each column's sum of its last K positions, weighted.
-
-    Args:
-        x: the sequence; positions before its first count as 0.
-        weight: the first row is that of the position itself.
-    """
+    """Return each column's sum of its last K positions, weighted."""
     T, before = x.shape[1], len(weight) - 1
     padded = F.pad(x, (0, 0, before, 0))
     output = weight[0] * x

@@ -6,7 +6,7 @@ import pytest
 import quickjs
 
 from attnbook.training.metrics import edit_distance
-from attnbook.widgets.module import read_modules
+from attnbook.widgets.mount import read_modules
 from javascript import Module
 from workshop.book.mounts import make_classic_script
 

@@ -128,7 +128,7 @@ FOUR = ["a", "b", "c", "d"]
             {"tokens": FOUR, "window": 9},
             "window must be a whole number from 1 to 4, not 9",
         ),
-        (PictureAndSound, {"items": [{}]}, "an item lacks 'title'"),
+        (PictureAndSound, {"items": [{}]}, "an item lacks 'kind'"),
         (PositionExplorer, {"method": "alibi"}, "rotary, sinusoidal, not 'alibi'"),
         (PositionExplorer, {"width": 7}, "width is 7, and pairs need an even one"),
         (PositionExplorer, {"key": [3, 3]}, "the key has the length 4.24"),

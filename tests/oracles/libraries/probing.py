@@ -84,16 +84,7 @@ def describe_causal(attend):
 
 
 def describe_attention(attend, axes, masks=True, causal=True, grouped=True, width=True):
-    """Return the words for `attend(query, key, value, mask=None, causal=False)`.
-
-    Args:
-        attend: calls the library.
-        axes: of what the library takes.
-        masks: whether it takes a mask (T, S) that is no rule.
-        causal: whether it has a switch for causal attention.
-        grouped: whether fewer heads of keys can be passed to it.
-        width: whether values of another width than the keys can be passed.
-    """
+    """Return the words for `attend(query, key, value, mask=None, causal=False)`."""
     query, key, value = draw(2, 4, 3, 8), draw(2, 4, 5, 8), draw(2, 4, 5, 8)[..., ::-1]
     scores = query @ key.swapaxes(-1, -2)
     words = {

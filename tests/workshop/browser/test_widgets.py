@@ -8,7 +8,7 @@ from attnbook.data.smollm2_head_maps import load_head_maps
 from attnbook.widgets.cost_calculator import CostCalculator
 from attnbook.widgets.head_explorer import SCORES, HeadExplorer
 from attnbook.widgets.mask_builder import MaskBuilder
-from attnbook.widgets.module import read_modules
+from attnbook.widgets.mount import read_modules
 from attnbook.widgets.pattern_explorer import PRESETS, PatternExplorer
 from attnbook.widgets.position_explorer import PositionExplorer
 from attnbook.widgets.soft_lookup import SoftLookup
