@@ -3,7 +3,6 @@
 import math
 
 import torch
-from torch.nn import functional as F
 
 from answers import make_tests
 from attnbook.exercises import bahdanau as checks
@@ -108,23 +107,6 @@ def explanation_by_the_middle(model, S):
     return 0 if found == S // 2 else 2
 
 
-CONTEXTS = {  # weights of wrong contexts, and the names of their mistakes
-    "over the queries, masked after": (
-        "wrong-axis",
-        lambda s, real: s.softmax(dim=1).masked_fill(~real, 0.0),
-    ),
-    "over the batch": (
-        "wrong-axis",
-        lambda s, real: F.softmax(s.masked_fill(~real, -torch.inf), dim=0),
-    ),
-    "filled with -1e30": (
-        "sentinel",
-        lambda s, real: torch.where(real, s, -1e30).softmax(-1),
-    ),
-    "added -1e9": ("sentinel", lambda s, real: (s + ~real * -1e9).softmax(-1)),
-}
-
-
 RIGHT = {
     checks.check_additive_scores: (scores_by_loops,),
     checks.check_context: (context_with_running_maximum(-math.inf),),
@@ -134,9 +116,10 @@ RIGHT = {
 }
 WRONG = (
     (checks.check_additive_scores, "", scores_of_first_query),
-    *(
-        (checks.check_context, slug, context_weighed_by(weigh))
-        for slug, weigh in CONTEXTS.values()
+    (
+        checks.check_context,
+        "sentinel",
+        context_weighed_by(lambda s, real: torch.where(real, s, -1e30).softmax(-1)),
     ),
     (checks.check_context, "", context_with_running_maximum(0.0)),
     (checks.check_context, "", context_with_running_maximum(-1e9)),

@@ -56,12 +56,6 @@ def gradient_by_backward(x):
     return x.grad
 
 
-def gradient_without_backward(x):
-    x = x.clone().requires_grad_()
-    (x.softmax(0) ** 2).sum()
-    return x.grad
-
-
 def gradient_with_a_detached_factor(x):
     x = x.clone().requires_grad_()
     (x.softmax(0).detach() * x.softmax(0)).sum().backward()
@@ -96,7 +90,6 @@ WRONG = (
     (checks.check_softmax, "", softmax_clamped),
     (checks.check_batched_product, "", product_of_all_batches),
     (checks.check_broadcast_add, "", sum_with_first_row),
-    (checks.check_gradient, "none", gradient_without_backward),
     (checks.check_gradient, "", gradient_with_a_detached_factor),
     (checks.check_gru_step, "", gru_with_relu),
 )

@@ -102,17 +102,9 @@ def row(S):
     return torch.ones(S, dtype=torch.bool)
 
 
-def returns_none(T, S):
-    return None
-
-
 BAD = {
-    "a lambda that gives None": (lambda T, S: None, "none", "returns None; expected"),
-    "None returned": (returns_none, "none", "returns None; expected"),
     "no function": (3, "not-a-function", "an object of type int"),
-    "None": (None, "not-a-function", "an object of type NoneType"),
     "a missing return": (lambda T, S: print(T), "none", "a `return` is missing"),
-    "a list": (lambda T, S: [row(S)] * 2, "type", "returns 2 tensors; expected"),
     "a tuple": (lambda T, S: (row(S),), "type", "returns 1 tensor; expected"),
     "mixed": (lambda T, S: [1, "a"], "type", "a list of int, str"),
     "an array": (lambda T, S: np.ones((T, S)), "type", "a NumPy array"),
@@ -127,11 +119,7 @@ BAD = {
         "unfinished",
         "a branch still has to be written",
     ),
-    "a mistake": (
-        lambda T, S: ~build_causal(T, S),
-        "inverted",
-        "Most likely, the mask",
-    ),
+    "a mistake": (lambda T, S: ~build_causal(T, S), "inverted", "Most likely, the"),
     "flood": (lambda T, S: print("x" * 200_000), "too-much", "100,000 printed"),
 }
 
@@ -226,13 +214,7 @@ def test_ready_made_functions_are_refused(check, attempt):
     assert causal(2, 3).sum() == masks.causal(2, 3).sum() == 5  # they work again
 
 
-SETTINGS = {
-    "default_device": "meta",
-    "default_dtype": torch.float64,
-    "num_threads": 3,
-    "deterministic_debug_mode": 1,
-    "float32_matmul_precision": "medium",
-}
+SETTINGS = {"default_device": "meta", "default_dtype": torch.float64, "num_threads": 3}
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -251,15 +233,12 @@ def test_settings_of_the_notebook_change_no_verdict(name):
 
 
 CONTEXTS = {
-    "no_grad": torch.no_grad,
     "inference_mode": torch.inference_mode,
-    "anomalies": torch.autograd.detect_anomaly,
     "autocast": lambda: torch.autocast("cpu", torch.half),
     "device": lambda: torch.device("meta"),
 }
 
 
-@pytest.mark.filterwarnings("ignore:Anomaly Detection")
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_contexts_of_the_notebook_change_no_verdict(name):
     with CONTEXTS[name]():

@@ -32,10 +32,6 @@ def attend_with_a_sentinel_of_minus_a_billion(query, key, value, block):
     return attend_padded(query, key, value, block, hidden=-1e9)
 
 
-def attend_from_the_lowest_number_of_half_precision(query, key, value, block):
-    return attend_padded(query, key, value, block, begin=-65504.0)
-
-
 def differentiate_chunks(query, key, value, output, lse, upstream, block):
     """Only the queries are divided; each chunk has an ordinary softmax."""
     scale = query.shape[-1] ** -0.5
@@ -124,11 +120,6 @@ RIGHT = {
 }
 WRONG = (
     (checks.check_tiled, "numbers", attend_with_a_sentinel_of_minus_a_billion),
-    (
-        checks.check_tiled,
-        "starts-at-zero",
-        attend_from_the_lowest_number_of_half_precision,
-    ),
     (checks.check_tile_counts, "numbers", count_squares),
     (checks.check_run_difference, "length", explain_the_first),
 )

@@ -3,7 +3,6 @@
 import copy
 
 import torch
-from torch.nn import functional as F
 
 from answers import make_tests
 from attnbook.exercises import masks as checks
@@ -23,16 +22,11 @@ def weights_by_the_lowest_number(scores, mask):
     return scores.masked_fill(~mask, lowest).softmax(-1) * mask
 
 
-def weights_with_running_maximum(least):
-    """Return an answer whose maximum of a row begins at some number."""
-
-    def answer(scores, mask):
-        low = scores.masked_fill(~mask, -torch.inf)
-        powers = (low - low.amax(-1, keepdim=True).clamp(min=least)).exp()
-        total = powers.sum(-1, keepdim=True)
-        return powers / total.masked_fill(~mask.any(-1, keepdim=True), 1.0)
-
-    return answer
+def weights_from_a_maximum_of_0(scores, mask):
+    low = scores.masked_fill(~mask, -torch.inf)
+    powers = (low - low.amax(-1, keepdim=True).clamp(min=0.0)).exp()
+    total = powers.sum(-1, keepdim=True)
+    return powers / total.masked_fill(~mask.any(-1, keepdim=True), 1.0)
 
 
 def leak_by_one_token_at_a_time(model, tokens):
@@ -94,17 +88,6 @@ def fault_of_every_empty_row(attention, x, mask):
     return fault_by_one_key(attention, x, mask) or 5
 
 
-WEIGHTS = (  # wrong ones, and the names of their mistakes
-    (
-        "wrong-axis",
-        lambda s, mask: torch.where(mask, s, -torch.inf).softmax(2).nan_to_num(0.0),
-    ),
-    ("wrong-axis", lambda s, mask: F.softmax(s, dim=-2) * mask),
-    ("sentinel", lambda s, mask: s.masked_fill(~mask, -1e4).softmax(-1) * mask),
-    ("", weights_with_running_maximum(0.0)),
-)
-
-
 RIGHT = {
     checks.check_causal: (causal_by_tril,),
     checks.check_masked_weights: (weights_by_the_lowest_number,),
@@ -114,7 +97,7 @@ RIGHT = {
 }
 WRONG = (
     (checks.check_causal, "", causal_without_empty_rows),
-    *((checks.check_masked_weights, slug, answer) for slug, answer in WEIGHTS),
+    (checks.check_masked_weights, "", weights_from_a_maximum_of_0),
     (checks.check_no_leak, "", leak_sentence_by_sentence),
     (checks.check_interface_weights, "", interface_exchanged),
     (checks.check_mask_fault, "", fault_of_every_empty_row),

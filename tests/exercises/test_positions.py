@@ -7,8 +7,6 @@ import torch
 from answers import make_tests
 from attnbook.exercises import positions as checks
 
-# RoPE
-
 
 def rotate_column_by_column(x, positions, base=10000.0):
     D = x.shape[-1]
@@ -26,9 +24,6 @@ def rotate_at_short_distances(x, positions, base=10000.0):
     return rotate_column_by_column(x, positions.clamp(max=255), base)
 
 
-# ALiBi
-
-
 def slopes(heads):
     return torch.tensor([2 ** (-8 * (h + 1) / heads) for h in range(heads)])
 
@@ -43,9 +38,6 @@ def penalize_two_steps(heads, T, S):
     return -slopes(heads)[:, None, None] * away.clamp(max=2)
 
 
-# New angles
-
-
 def count_by_wavelength(D, base, L, s):
     lengths = [2 * math.pi * base ** (2 * i / D) for i in range(D // 2)]
     slow = [x for x in lengths if x > L]
@@ -55,9 +47,6 @@ def count_by_wavelength(D, base, L, s):
 def count_as_yarn(D, base, L, s):
     complete, slow, *_ = count_by_wavelength(D, base, L, s)
     return [complete, slow, complete, 0]
-
-
-# Faults of RoPE
 
 
 def score(scores, D, t, s, query, key):
@@ -85,9 +74,6 @@ def compare_tables(scores, D):
 def take_one_side_for_opposite(scores, D):
     found = compare_tables(scores, D)
     return 2 if found == 1 else found
-
-
-# What a head goes by
 
 
 def change_one_after_the_other(head, words, positions):

@@ -4,7 +4,6 @@ import math
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from answers import make_tests
 from attnbook.exercises import scaled_dot_product as chapter
@@ -95,18 +94,6 @@ def weigh(query, key, axis=-1, least=-torch.inf):
     return e / e.sum(axis, keepdim=True)
 
 
-def make_attention(hide, axis=-1):
-    """Return attention with hidden scores, or weights, and zeros in empty rows."""
-
-    def answer(query, key, value, mask):
-        scores = query * query.shape[-1] ** -0.5 @ key.mT
-        if mask is None:
-            return F.softmax(scores, dim=axis) @ value
-        return hide(scores, mask) @ value
-
-    return answer
-
-
 def attend_key_by_key(query, key, value, mask):
     """Begin the running maximum at 0."""
     scores = query * query.shape[-1] ** -0.5 @ key.mT
@@ -133,11 +120,6 @@ WRONG = (
     (chapter.check_weights, "", lambda q, k: weigh(q, k, least=0.0)),
     (chapter.check_weights, "wrong-axis", lambda q, k: weigh(q, k, axis=-2)),
     (chapter.check_attend, "", attend_key_by_key),
-    (
-        chapter.check_attend,
-        "sentinel",
-        make_attention(lambda s, m: (s + (m.to(s) - 1) * 1e4).softmax(-1) * m),
-    ),
     (
         chapter.check_predicted_weights,
         "",

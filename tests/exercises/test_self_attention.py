@@ -132,10 +132,5 @@ WRONG = (
         "",
         lambda head, noun, other: head(noun, other, "heavy", 0),
     ),
-    (
-        chapter.check_causal_self_attention,
-        "small-sentinel",
-        causal(lambda s, m: s.masked_fill(~m, -1e9).softmax(-1)),
-    ),
 )
 test_right_answers, test_wrong_answers = make_tests(RIGHT, WRONG)

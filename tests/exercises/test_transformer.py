@@ -6,8 +6,6 @@ from torch import nn
 from answers import make_tests
 from attnbook.exercises import transformer as checks
 
-# Layer normalization
-
 
 def normalize_by_var(x, gain, bias, eps):
     variance = x.var(-1, unbiased=False, keepdim=True)
@@ -18,9 +16,6 @@ def normalize_with_detached_statistics(x, gain, bias, eps):
     mean = x.mean(-1, keepdim=True).detach()
     variance = (x - mean).square().mean(-1, keepdim=True).detach()
     return (x - mean) / (variance + eps).sqrt() * gain + bias
-
-
-# The decoder's two attentions
 
 
 def decode_without_given_attention(x, memory, lengths, attend, fill=-torch.inf):
@@ -36,9 +31,6 @@ def decode_without_given_attention(x, memory, lengths, attend, fill=-torch.inf):
 def decode_with_sentinel(x, memory, lengths, attend):
     fill = -1e4 if x.dtype == torch.float16 else -1e9
     return decode_without_given_attention(x, memory, lengths, attend, fill)
-
-
-# Parameters and cache
 
 
 def count_modules(V, C, H, G, F, L, S):
@@ -62,9 +54,6 @@ def count_positions(V, C, H, G, F, L, S):
     """A learned vector for each position; RoPE has no parameters."""
     attention, network, model, cache = count_modules(V, C, H, G, F, L, S)
     return [attention, network, model + S * C, cache]
-
-
-# Faults of a block
 
 
 def differ(a, b):
@@ -94,9 +83,6 @@ def cut_and_continue(block, x):
 def take_residual_for_norm(block, x):
     found = cut_and_continue(block, x)
     return 5 if found == 1 else found
-
-
-# A perfect accuracy
 
 
 def count_backwards(model, ids, symbols):

@@ -65,7 +65,7 @@ def surround_with_nan(x):
 
 def check_fences():
     """Tell whether every output is whole and nothing around it was written."""
-    fields = [x for x in OUTPUTS]
+    fields = list(OUTPUTS)
     OUTPUTS.clear()
     around = all(x[:GUARD].isnan().all() and x[-GUARD:].isnan().all() for x in fields)
     return bool(around) and not any(x[GUARD:-GUARD].isnan().any() for x in fields)
