@@ -11,11 +11,6 @@ def flops_in_one_line(B, H, G, T, S, D, E):
     return [n * (D + E), n * 2 * (D + E), n * (3 * D + 2 * E)]
 
 
-def flops_with_softmax(*sizes):
-    B, H, _, T, S = sizes[:5]
-    return [n + 5 * B * H * T * S for n in flops_in_one_line(*sizes)]
-
-
 def moved_in_place(B, H, G, T, S, D, E, n):
     return [
         n * B * (H * T * D + G * S * D + H * T * S),
@@ -25,21 +20,10 @@ def moved_in_place(B, H, G, T, S, D, E, n):
     ]
 
 
-def moved_with_repeated_keys(B, H, G, T, S, D, E, itemsize):
-    extra = 2 * B * H * S * D * itemsize if G < H else 0
-    first, *rest = moved_in_place(B, H, G, T, S, D, E, itemsize)
-    return [first + extra, *rest]
-
-
 def decode_by_block(weights, L, G, D, S, itemsize, memory):
     block = 2 * G * D * S * itemsize
     fit = (memory - itemsize * weights) // (L * block)
     return (L * block, fit, itemsize * weights + fit * L * block)
-
-
-def decode_with_one_in_reserve(*sizes):
-    cache, count, moved = decode_by_block(*sizes)
-    return [cache, count - 1, moved - cache]
 
 
 def find_fault_by_table(run, H, D, rate, bandwidth):
@@ -80,9 +64,6 @@ RIGHT = {
     checks.check_bottleneck: (find_limit_by_powers,),
 }
 WRONG = (
-    (checks.check_flops, "numbers", flops_with_softmax),
-    (checks.check_moved, "numbers", moved_with_repeated_keys),
-    (checks.check_decoding_cost, "numbers", decode_with_one_in_reserve),
     (checks.check_benchmark_fault, "numbers", find_fault_by_speed),
     (checks.check_bottleneck, "numbers", find_limit_by_intensity),
 )

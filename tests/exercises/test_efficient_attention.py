@@ -50,11 +50,6 @@ def counts_by_search(length, window, step, sinks, layers):
     ]
 
 
-def counts_of_powers(length, window, step, sinks, layers):
-    found = counts_by_search(length, window, step, sinks, layers)
-    return [*found[:2], min(length, window**layers), found[3]]
-
-
 def fault_by_constant_values(attention, query, key, value):
     n = 17
     zero, ones = torch.zeros(n, 5), torch.ones(n, 1)
@@ -71,10 +66,6 @@ def fault_by_constant_values(attention, query, key, value):
     if abs(last.item() - 1 / n) > 1e-4:
         return 4
     return 0 if torch.autograd.grad(last, one)[0][0].item() else 6
-
-
-def fault_of_the_right_one(*given):
-    return fault_by_constant_values(*given) or 6
 
 
 def kind_by_a_key_not_written(memory, keys, values):
@@ -102,8 +93,6 @@ RIGHT = {
 WRONG = (
     (checks.check_recurrent_step, "", update_in_place),
     (checks.check_delta_step, "", delta_with_sigmoid),
-    (checks.check_pattern_counts, "", counts_of_powers),
-    (checks.check_linear_fault, "", fault_of_the_right_one),
     (checks.check_memory_kind, "", kind_by_age),
 )
 test_right_answers, test_wrong_answers = make_tests(RIGHT, WRONG)

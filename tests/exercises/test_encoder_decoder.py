@@ -65,11 +65,6 @@ def fault_by_equal_lengths(model, source, lengths):
     return torch.tensor([padded, mixed, ignored])
 
 
-def fault_of_the_batch(model, source, lengths):
-    found = fault_by_equal_lengths(model, source, lengths)
-    return found.any().expand(3)
-
-
 def cause_of_one_error(step, state, start, target):
     wrong = 0
     for previous, symbol in zip([start, *target], target, strict=False):
@@ -97,7 +92,6 @@ RIGHT = {
 WRONG = (
     (checks.check_masked_loss, "", loss_with_running_maximum),
     (checks.check_greedy, "", greedy_with_running_maximum(-1e9)),
-    (checks.check_encoder_fault, "", fault_of_the_batch),
     (checks.check_error_cause, "", cause_of_many_errors),
 )
 test_right_answers, test_wrong_answers = make_tests(RIGHT, WRONG)

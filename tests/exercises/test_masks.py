@@ -61,12 +61,6 @@ def interface_case_by_case(scores, mask, how):
     return scores.masked_fill(~seen, -torch.inf).softmax(0)
 
 
-def interface_exchanged(scores, mask, how):
-    first, comma, kind = how.partition(", ")
-    other = {"SDPA": "module", "module": "SDPA"}.get(first, first)
-    return interface_case_by_case(scores, mask, other + comma + kind)
-
-
 ZERO, ONE = torch.zeros(4, 2), torch.eye(4)
 
 
@@ -84,10 +78,6 @@ def fault_by_one_key(attention, x, mask):
     return 0 if torch.equal(empty, torch.zeros(4, 4)) else 5
 
 
-def fault_of_every_empty_row(attention, x, mask):
-    return fault_by_one_key(attention, x, mask) or 5
-
-
 RIGHT = {
     checks.check_causal: (causal_by_tril,),
     checks.check_masked_weights: (weights_by_the_lowest_number,),
@@ -99,7 +89,5 @@ WRONG = (
     (checks.check_causal, "", causal_without_empty_rows),
     (checks.check_masked_weights, "", weights_from_a_maximum_of_0),
     (checks.check_no_leak, "", leak_sentence_by_sentence),
-    (checks.check_interface_weights, "", interface_exchanged),
-    (checks.check_mask_fault, "", fault_of_every_empty_row),
 )
 test_right_answers, test_wrong_answers = make_tests(RIGHT, WRONG)

@@ -44,11 +44,6 @@ def count_by_wavelength(D, base, L, s):
     return [len(lengths) - len(slow), len(slow), 0, len(slow[:-1])]
 
 
-def count_as_yarn(D, base, L, s):
-    complete, slow, *_ = count_by_wavelength(D, base, L, s)
-    return [complete, slow, complete, 0]
-
-
 def score(scores, D, t, s, query, key):
     places = torch.tensor([t]), torch.tensor([s])
     return scores(query.view(1, D), key.view(1, D), *places).item()
@@ -71,11 +66,6 @@ def compare_tables(scores, D):
     return 3 * (abs(score(scores, D, 2, 0, one, other)) < 1e-3)
 
 
-def take_one_side_for_opposite(scores, D):
-    found = compare_tables(scores, D)
-    return 2 if found == 1 else found
-
-
 def change_one_after_the_other(head, words, positions):
     key = int(head(words, positions).argmax())
     if head(words, positions + 31)[key] < 0.9:
@@ -85,10 +75,6 @@ def change_one_after_the_other(head, words, positions):
     if head(replaced, positions)[key] < 0.5:
         return 2
     return 0 if head(words, positions * 3)[key] < 0.5 else 3
-
-
-def return_the_key(head, words, positions):
-    return int(head(words, positions).argmax())
 
 
 RIGHT = {
@@ -101,8 +87,5 @@ RIGHT = {
 WRONG = (
     (checks.check_rotate, "numbers", rotate_at_short_distances),
     (checks.check_alibi, "numbers", penalize_two_steps),
-    (checks.check_new_angles, "numbers", count_as_yarn),
-    (checks.check_rotary_fault, "numbers", take_one_side_for_opposite),
-    (checks.check_position_use, "numbers", return_the_key),
 )
 test_right_answers, test_wrong_answers = make_tests(RIGHT, WRONG)

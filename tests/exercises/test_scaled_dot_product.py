@@ -121,13 +121,6 @@ WRONG = (
     (chapter.check_weights, "wrong-axis", lambda q, k: weigh(q, k, axis=-2)),
     (chapter.check_attend, "", attend_key_by_key),
     (
-        chapter.check_predicted_weights,
-        "",
-        lambda w, change, key: (
-            w.flip(0) if "negate" in change else changed_by_scores(w, change, key)
-        ),
-    ),
-    (
         chapter.check_attention_fault,
         "",
         lambda attend, q, k, v: fault_by_one_key(

@@ -50,12 +50,6 @@ def count_modules(V, C, H, G, F, L, S):
     return [*block, count(rest) + L * (sum(block) + 2 * C), 2 * L * S * G * D]
 
 
-def count_positions(V, C, H, G, F, L, S):
-    """A learned vector for each position; RoPE has no parameters."""
-    attention, network, model, cache = count_modules(V, C, H, G, F, L, S)
-    return [attention, network, model + S * C, cache]
-
-
 def differ(a, b):
     return bool((a - b).abs().max() > 1e-4)
 
@@ -80,11 +74,6 @@ def cut_and_continue(block, x):
     return 5 if (slope - x).abs().max() > 0.1 else 0
 
 
-def take_residual_for_norm(block, x):
-    found = cut_and_continue(block, x)
-    return 5 if found == 1 else found
-
-
 def count_backwards(model, ids, symbols):
     x = (symbols - 1 - torch.arange(ids.shape[1])) % symbols
     step = (model(x[None])[0] - x)[:-1] % symbols
@@ -107,8 +96,6 @@ RIGHT = {
 WRONG = (
     (checks.check_layer_norm, "gradient", normalize_with_detached_statistics),
     (checks.check_decoder_step, "numbers", decode_with_sentinel),
-    (checks.check_model_cost, "numbers", count_positions),
-    (checks.check_block_fault, "numbers", take_residual_for_norm),
     (checks.check_accuracy_explanation, "numbers", trust_accuracy),
 )
 test_right_answers, test_wrong_answers = make_tests(RIGHT, WRONG)
