@@ -230,12 +230,10 @@ def find_overflow(run):
 
 
 def check_overflow(semantic, left, right, operation):
-    """Refuse an int32 that overflows.
+    """Refuse an int32 that overflows, in NumPy's arithmetic.
 
-    Triton's interpreter builds this test from some ten of its own operations
-    for each sum of integers, which was two fifths of the time, and does not
-    look at the result unless TRITON_DEBUG is set. Here it is NumPy's
-    arithmetic, and an overflow is an error.
+    The interpreter's own test takes two fifths of the time, and its result is read
+    only if TRITON_DEBUG is set.
     """
     kind = left.type.scalar
     if kind.int_bitwidth >= 64:

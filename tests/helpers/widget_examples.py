@@ -155,18 +155,10 @@ def make_labelled(word):
 
 def find_kinds():
     """Return the class of every widget by the name of its module."""
-    modules = (
+    for info in pkgutil.iter_modules(widgets.__path__):
         importlib.import_module(f"{widgets.__name__}.{info.name}")
-        for info in pkgutil.iter_modules(widgets.__path__)
-    )
     return {
-        module.__name__.rpartition(".")[2]: value
-        for module in modules
-        for value in vars(module).values()
-        if isinstance(value, type)
-        and issubclass(value, BookWidget)
-        and value.__module__ == module.__name__
-        and value is not BookWidget
+        kind.__module__.rpartition(".")[2]: kind for kind in BookWidget.__subclasses__()
     }
 
 

@@ -14,7 +14,6 @@ from flash_cases import (
     CASES,
     compute_reference,
     draw_inputs,
-    read_options,
 )
 from precision import run_with_gradients
 
@@ -44,7 +43,7 @@ def test_every_option_falls_back_with_the_same_results_and_one_warning(on):
             results = [
                 run_with_gradients(function, inputs, upstream)
                 for function in (
-                    lambda *x, o=options: flash_attention(*x, **read_options(o)),
+                    lambda *x, o=options: flash_attention(*x, **vars(o)),
                     lambda *x, o=options: compute_reference(*x, o),
                 )
             ]
