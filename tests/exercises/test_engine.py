@@ -224,7 +224,8 @@ def test_settings_of_the_notebook_change_no_verdict(name):
     put(SETTINGS[name])
     try:
         before = ask()
-        verdicts = check_weights(divide_exponentials), check_causal(build_causal)
+        scaled = check_weights(lambda s, m: divide_exponentials(s, m) * torch.ones(1))
+        verdicts = scaled, check_causal(build_causal)
         wrong = check_weights(WEIGHTS["softmax-axis"])
         assert ask() == before
     finally:
@@ -329,7 +330,7 @@ def test_numbers_however_they_are_held():
     assert check(lambda n: torch.tensor([n, n + 1, 2 * n]))
     assert check(lambda n: np.array([n, n + 1.0, 2 * n]))
     assert check(lambda n: [torch.tensor(n), torch.tensor(n + 1), torch.tensor(2 * n)])
-    assert check(lambda n: [n, n, 2 * n]).mistake == "numbers"
+    assert check(lambda n: [n, n + 1, 2 * n + n // 10**9]).mistake == "numbers"
     assert check(lambda n: [n, n + 1]).mistake == "length"
     assert check(lambda n: 3 * n).mistake == "type"
 
@@ -338,6 +339,12 @@ def test_what_an_attempt_did_can_be_judged_elsewhere():
     found = check_weights.run_attempt(WEIGHTS["softmax-axis"], (FIRST, 5))
     verdict = check_weights.judge(pickle.loads(pickle.dumps(found)))
     assert verdict.mistake == "softmax-axis"
+
+
+def test_a_mistake_that_two_names_fit_in_some_cases_has_neither():
+    mistakes = {"one": ("", "<= → >"), "other": ("", lambda T, S: ~causal(T, S))}
+    check = make_exercise(causal, draw_sizes, mistakes=mistakes)
+    assert check(lambda T, S: build_causal(T, S) ^ (S > 5)).mistake == "numbers"
 
 
 def test_hints():
