@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import einsum
 from torch.nn import functional as F
 
 from answers import make_tests
@@ -11,12 +10,6 @@ from attnbook.exercises import beyond_text as checks
 
 def patches_by_unfold(images, size):
     return F.unfold(images, size, stride=size).transpose(1, 2)
-
-
-def patches_by_einsum(images, size):
-    B, C, H, W = images.shape
-    cells = images.view(B, C, H // size, size, W // size, size)
-    return einsum("bcrhkw->brkchw", cells).flatten(3).flatten(1, 2)
 
 
 def patches_that_overlap(images, size):
@@ -83,18 +76,6 @@ def counts_by_pairs(frames, height, width, size):
     ]
 
 
-def counts_by_sums(frames, height, width, size):
-    n, seen = height * width // size**2, sum(range(1, frames + 1))
-    space = frames * n * n
-    found = n * frames, (n * frames) ** 2, n * frames * (n + frames)
-    return torch.tensor([*found, space + n * seen, n * n * seen])
-
-
-def counts_of_causal_joint(*sizes):
-    found = counts_by_pairs(*sizes)
-    return [found[0], found[0] * (found[0] + 1) // 2, *found[2:]]
-
-
 def connect(layer, features, *pairs):
     """Return the outputs of a layer on a graph with these edges."""
     return layer(features, torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T)
@@ -120,39 +101,6 @@ def fault_from_a_path(layer, features, edges):
     return 1 if not far(both, total) else 0 if far(both, total / 3) else 5
 
 
-def fault_by_table(layer, features, edges):
-    rng = torch.Generator().manual_seed(3)
-    x = torch.randn(5, features.shape[1], generator=rng)
-    none, one = connect(layer, x), connect(layer, x, (0, 1))
-    two = connect(layer, x, (2, 1)) + connect(layer, x, (3, 1))
-    both = connect(layer, x, (0, 1), (2, 1), (3, 1))
-    facts = {
-        6: none.any() and not far(none[0], one[1]),
-        4: none.any(),
-        3: not one[1].any(),
-        2: far(connect(layer, x, (0, 1), (3, 4))[1], one[1]),
-        1: not far(both[1], one[1] + two[1]),
-        5: not far(3 * both[1], one[1] + two[1]),
-    }
-    return torch.tensor(next((number for number, seen in facts.items() if seen), 0))
-
-
-def fault_of_the_right_one(layer, features, edges):
-    return fault_from_a_path(layer, features, edges) or 5
-
-
-def kind_from_a_blank_picture(attend, picture):
-    blank = attend(torch.ones(44, 52))
-    if blank.max() > 1.5 * blank.min():
-        return 3 if int(blank.argmax()) // 13 > 2 else 4
-    dark = torch.ones(44, 52)
-    dark[24:36, 32:44] = 0.2
-    weights = attend(dark)
-    if weights[7, 9] > weights[0, 0]:
-        return 0
-    return 2 if weights[8, 10] > weights[0, 0] else 1
-
-
 def kind_by_moving(attend, picture):
     peaks = []
     for top, left in ((20, 28), (24, 20)):
@@ -165,10 +113,6 @@ def kind_by_moving(attend, picture):
     return 0 if peaks[0][6, 8] else 2 if peaks[0][7, 9] else 1
 
 
-def kind_without_maps_that_stay(attend, picture):
-    return {3: 1, 4: 1}.get(found := kind_by_moving(attend, picture), found)
-
-
 @pytest.mark.parametrize("masked_first", [True, False])
 def test_a_softmax_over_another_axis_has_one_name(masked_first):
     verdict = checks.check_graph_attention(
@@ -178,20 +122,15 @@ def test_a_softmax_over_another_axis_has_one_name(masked_first):
 
 
 RIGHT = {
-    checks.check_patches: (patches_by_unfold, patches_by_einsum),
+    checks.check_patches: (patches_by_unfold,),
     checks.check_graph_attention: (graph_by_matrix, graph_by_scatter),
-    checks.check_space_time_counts: (counts_by_pairs, counts_by_sums),
-    checks.check_graph_fault: (fault_from_a_path, fault_by_table),
-    checks.check_map_kind: (kind_from_a_blank_picture, kind_by_moving),
+    checks.check_space_time_counts: (counts_by_pairs,),
+    checks.check_graph_fault: (fault_from_a_path,),
+    checks.check_map_kind: (kind_by_moving,),
 }
 WRONG = (
     (checks.check_patches, "", patches_that_overlap),
-    (checks.check_graph_attention, "", hide_by(-1e9)),
     (checks.check_graph_attention, "", hide_by(-1e4)),
     (checks.check_graph_attention, "", start_at(0.0)),
-    (checks.check_graph_attention, "", start_at(-1e9)),
-    (checks.check_space_time_counts, "", counts_of_causal_joint),
-    (checks.check_graph_fault, "", fault_of_the_right_one),
-    (checks.check_map_kind, "", kind_without_maps_that_stay),
 )
 test_right_answers, test_wrong_answers = make_tests(RIGHT, WRONG)

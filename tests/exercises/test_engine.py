@@ -102,17 +102,9 @@ def row(S):
     return torch.ones(S, dtype=torch.bool)
 
 
-def returns_none(T, S):
-    return None
-
-
 BAD = {
-    "a lambda that gives None": (lambda T, S: None, "none", "returns None; expected"),
-    "None returned": (returns_none, "none", "returns None; expected"),
     "no function": (3, "not-a-function", "an object of type int"),
-    "None": (None, "not-a-function", "an object of type NoneType"),
     "a missing return": (lambda T, S: print(T), "none", "a `return` is missing"),
-    "a list": (lambda T, S: [row(S)] * 2, "type", "returns 2 tensors; expected"),
     "a tuple": (lambda T, S: (row(S),), "type", "returns 1 tensor; expected"),
     "mixed": (lambda T, S: [1, "a"], "type", "a list of int, str"),
     "an array": (lambda T, S: np.ones((T, S)), "type", "a NumPy array"),
@@ -127,11 +119,7 @@ BAD = {
         "unfinished",
         "a branch still has to be written",
     ),
-    "a mistake": (
-        lambda T, S: ~build_causal(T, S),
-        "inverted",
-        "Most likely, the mask",
-    ),
+    "a mistake": (lambda T, S: ~build_causal(T, S), "inverted", "Most likely, the"),
     "flood": (lambda T, S: print("x" * 200_000), "too-much", "100,000 printed"),
 }
 
@@ -226,13 +214,7 @@ def test_ready_made_functions_are_refused(check, attempt):
     assert causal(2, 3).sum() == masks.causal(2, 3).sum() == 5  # they work again
 
 
-SETTINGS = {
-    "default_device": "meta",
-    "default_dtype": torch.float64,
-    "num_threads": 3,
-    "deterministic_debug_mode": 1,
-    "float32_matmul_precision": "medium",
-}
+SETTINGS = {"default_device": "meta", "default_dtype": torch.float64, "num_threads": 3}
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -242,7 +224,8 @@ def test_settings_of_the_notebook_change_no_verdict(name):
     put(SETTINGS[name])
     try:
         before = ask()
-        verdicts = check_weights(divide_exponentials), check_causal(build_causal)
+        scaled = check_weights(lambda s, m: divide_exponentials(s, m) * torch.ones(1))
+        verdicts = scaled, check_causal(build_causal)
         wrong = check_weights(WEIGHTS["softmax-axis"])
         assert ask() == before
     finally:
@@ -251,15 +234,12 @@ def test_settings_of_the_notebook_change_no_verdict(name):
 
 
 CONTEXTS = {
-    "no_grad": torch.no_grad,
     "inference_mode": torch.inference_mode,
-    "anomalies": torch.autograd.detect_anomaly,
     "autocast": lambda: torch.autocast("cpu", torch.half),
     "device": lambda: torch.device("meta"),
 }
 
 
-@pytest.mark.filterwarnings("ignore:Anomaly Detection")
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_contexts_of_the_notebook_change_no_verdict(name):
     with CONTEXTS[name]():
@@ -350,7 +330,7 @@ def test_numbers_however_they_are_held():
     assert check(lambda n: torch.tensor([n, n + 1, 2 * n]))
     assert check(lambda n: np.array([n, n + 1.0, 2 * n]))
     assert check(lambda n: [torch.tensor(n), torch.tensor(n + 1), torch.tensor(2 * n)])
-    assert check(lambda n: [n, n, 2 * n]).mistake == "numbers"
+    assert check(lambda n: [n, n + 1, 2 * n + n // 10**9]).mistake == "numbers"
     assert check(lambda n: [n, n + 1]).mistake == "length"
     assert check(lambda n: 3 * n).mistake == "type"
 
@@ -359,6 +339,12 @@ def test_what_an_attempt_did_can_be_judged_elsewhere():
     found = check_weights.run_attempt(WEIGHTS["softmax-axis"], (FIRST, 5))
     verdict = check_weights.judge(pickle.loads(pickle.dumps(found)))
     assert verdict.mistake == "softmax-axis"
+
+
+def test_a_mistake_that_two_names_fit_in_some_cases_has_neither():
+    mistakes = {"one": ("", "<= → >"), "other": ("", lambda T, S: ~causal(T, S))}
+    check = make_exercise(causal, draw_sizes, mistakes=mistakes)
+    assert check(lambda T, S: build_causal(T, S) ^ (S > 5)).mistake == "numbers"
 
 
 def test_hints():

@@ -14,7 +14,6 @@ PAGES = sorted(
     if not {"_static", "_sources"} & {*p.relative_to(HTML).parts}
 )
 CHAPTERS = [p for p in PAGES if re.match(r"chapters/\d\d_", p)]
-PLACE = re.compile(r'data-book-widget="(\w+)"')
 # What a prediction covers is mounted when the reader has answered.
 READY = (
     "() => [...document.querySelectorAll('[data-book-widget]')]"
@@ -124,26 +123,20 @@ def watch(context, root):
         lambda m: page.wrong.append(m.text) if m.type in ("error", "warning") else 0,
     )
     page.on("pageerror", lambda e: page.wrong.append(str(e)))
-    page.on("requestfailed", lambda r: note_failed(page, r))
-    page.on("response", lambda r: note_refused(page, r))
-    page.on("request", lambda r: note_requests(page, root, r.url))
+
+    def note(text, url, wrong):
+        if wrong:
+            page.wrong.append(f"{text}: {url}")
+
+    # Leaving a page aborts what it still asks for.
+    page.on(
+        "requestfailed",
+        lambda r: note("failed", r.url, r.failure != "net::ERR_ABORTED"),
+    )
+    page.on("response", lambda r: note(r.status, r.url, r.status >= 400))
+    inside = root, "data:", "blob:"
+    page.on("request", lambda r: note("outside", r.url, not r.url.startswith(inside)))
     return page
-
-
-def note_failed(page, request):
-    """Note a request that failed, unless leaving its page ended it."""
-    if request.failure != "net::ERR_ABORTED":
-        page.wrong.append(f"failed: {request.url}")
-
-
-def note_refused(page, response):
-    if response.status >= 400:
-        page.wrong.append(f"{response.status}: {response.url}")
-
-
-def note_requests(page, root, url):
-    if not url.startswith((root, "data:", "blob:")):
-        page.wrong.append(f"outside: {url}")
 
 
 def read_to_end(page):

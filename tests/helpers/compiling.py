@@ -31,25 +31,13 @@ TOOLS = Path(triton.__file__).parent / "backends/nvidia/bin"
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """What a compiled kernel needs, and what it is made of.
-
-    Attributes:
-        kernel: its name.
-        shared: bytes of shared memory.
-        registers: of a thread.
-        spilled: bytes of memory of a thread, for what no register holds.
-        ptx: its text for the assembler.
-        ttgir: its text before it is divided among threads: tiles and layouts.
-        warps, stages: as its tile sizes ask.
-    """
+    """What a compiled kernel needs, and what it is made of."""
 
     kernel: str
-    shared: int
-    registers: int
-    spilled: int
+    shared: int  # bytes of shared memory
+    spilled: int  # bytes of memory of a thread, for what no register holds
     ptx: str
-    ttgir: str
-    warps: int
+    ttgir: str  # before it is divided among threads: tiles and layouts
     stages: int
 
 
@@ -84,26 +72,18 @@ def compile_for(capability: tuple[int, int]):
         triton.runtime.driver._active = before
 
 
-def find_tool(name: str, *arguments: str) -> str:
-    report = subprocess.run(
-        [TOOLS / name, *arguments], capture_output=True, text=True, check=True
-    )
-    return report.stdout
-
-
 def describe_kernel(name: str, kernel) -> CompiledKernel:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cubin"
         file.write_bytes(kernel.asm["cubin"])
-        usage = find_tool("cuobjdump", "--dump-resource-usage", str(file))
+        command = [TOOLS / "cuobjdump", "--dump-resource-usage", file]
+        usage = subprocess.check_output(command, text=True)
     return CompiledKernel(
         name,
         kernel.metadata.shared,
-        int(re.search(r"REG:(\d+)", usage).group(1)),
         sum(map(int, re.findall(r"(?:STACK|LOCAL):(\d+)", usage))),
         kernel.asm["ptx"],
         kernel.asm["ttgir"],
-        kernel.metadata.num_warps,
         kernel.metadata.num_stages,
     )
 

@@ -15,24 +15,16 @@ UNUSED = -7, 10**6
 
 @dataclass(frozen=True)
 class DecodingCase:
-    """Shapes, lengths, and how the inputs lie in memory.
-
-    Attributes:
-        H, G, S, D, E: heads, groups, keys, width of keys and of values.
-        lengths: of each sequence; None: all have S keys.
-        parts: into how many the keys are split.
-        page: positions of a page, where the cache is in pages.
-        scale, offset, layout: as in `flash_cases.Case`.
-    """
+    """Shapes, lengths, and how the inputs lie in memory: see `flash_cases.Case`."""
 
     H: int = 2
     G: int = 1
     S: int = 53
     D: int = 16
     E: int = 16
-    lengths: tuple | None = None
-    parts: int = 3
-    page: int = 8
+    lengths: tuple | None = None  # all have S keys
+    parts: int = 3  # into which the keys are split
+    page: int = 8  # positions, where the cache is in pages
     scale: float | None = None
     offset: float = 0.0
     layout: str = "rows"

@@ -2,7 +2,7 @@
 
 import sys
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache, partial
 
 import torch
@@ -105,11 +105,6 @@ LENGTHS_BEYOND_7 = {
         r"from 0 to S = 7, but are \[-1, 7\]",
     ),
 }
-
-
-def read_options(options):
-    """Return the options of a case as keyword arguments."""
-    return {k: getattr(options, k) for k in asdict(options)}
 
 
 def arrange(x, layout):

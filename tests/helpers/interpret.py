@@ -65,7 +65,7 @@ def surround_with_nan(x):
 
 def check_fences():
     """Tell whether every output is whole and nothing around it was written."""
-    fields = [x for x in OUTPUTS]
+    fields = list(OUTPUTS)
     OUTPUTS.clear()
     around = all(x[:GUARD].isnan().all() and x[-GUARD:].isnan().all() for x in fields)
     return bool(around) and not any(x[GUARD:-GUARD].isnan().any() for x in fields)
@@ -230,12 +230,10 @@ def find_overflow(run):
 
 
 def check_overflow(semantic, left, right, operation):
-    """Refuse an int32 that overflows.
+    """Refuse an int32 that overflows, in NumPy's arithmetic.
 
-    Triton's interpreter builds this test from some ten of its own operations
-    for each sum of integers, which was two fifths of the time, and does not
-    look at the result unless TRITON_DEBUG is set. Here it is NumPy's
-    arithmetic, and an overflow is an error.
+    The interpreter's own test takes two fifths of the time, and its result is read
+    only if TRITON_DEBUG is set.
     """
     kind = left.type.scalar
     if kind.int_bitwidth >= 64:

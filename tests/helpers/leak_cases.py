@@ -14,17 +14,9 @@ from attnbook.models.recurrent import (
 )
 
 V, C, S, T = 5, 12, 7, 4
-
-
 SOURCE = torch.tensor([[4, 2, 3, 1, 2, 4, 3], [3, 4, 2, 0, 0, 0, 0]])
-
-
 LENGTHS = torch.tensor([7, 3])
-
-
 PREVIOUS = torch.tensor([[1, 4, 2, 3], [1, 3, 4, 2]])
-
-
 X = torch.randn(2, S, C, generator=torch.Generator().manual_seed(0))
 
 

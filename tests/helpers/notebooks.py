@@ -9,7 +9,6 @@ from attnbook.grade import Limits, report
 LIMITS = Limits(cell=1.0, whole=60.0, answer=2.0, grace=1.0, memory=1024, file=8)
 
 IMPORT = "from attnbook.exercises.scaled_dot_product import check_{0}\n"
-
 RIGHT = """
 def my_weights(query, key):
     return (query * query.shape[-1] ** -0.5 @ key.mT).softmax(-1)

@@ -11,8 +11,6 @@ from attnbook.models.recurrent import (
 )
 
 B, S, T, V, W = 3, 7, 5, 11, 13  # all primes: no axis stands in for another
-
-
 LENGTHS = torch.tensor([7, 2, 1])
 
 

@@ -141,47 +141,33 @@ def make_calculator(name):
     return CostCalculator(name, models={name: MODELS["GPT-2 (small)"]})
 
 
-# A widget that needs no arguments is found without a line here.
-GIVEN = {
-    "alignment_player": make_alignment_player(["i", "am"], ["je", "suis"]),
-    "attention_map": make_attention_map(["the", "cat", "sat"]),
-    "head_explorer": make_head_explorer(["the", " cat", " sat", " the"]),
-    "pattern_explorer": make_pattern_explorer(
-        [f" word{t}" for t in range(16)], window=4
-    ),
-    "picture_and_sound": make_picture_and_sound(["o", "n", "e"], item=1),
-    "translation_map": make_translation_map(["i", "am"], ["je", "suis"]),
-}
+def make_labelled(word):
+    """Return the widgets that show what an author writes, with this word."""
+    return {
+        "alignment_player": make_alignment_player([word, "am"], [word, "b"]),
+        "attention_map": make_attention_map([word, "cat", "sat"]),
+        "head_explorer": make_head_explorer([word, "cat", "sat", "the"]),
+        "pattern_explorer": make_pattern_explorer([word, *WORDS[1:16]], window=4),
+        "picture_and_sound": make_picture_and_sound([word, "am"], item=1),
+        "translation_map": make_translation_map([word, "am"], [word, "b"]),
+    }
 
 
 def find_kinds():
     """Return the class of every widget by the name of its module."""
-    modules = (
+    for info in pkgutil.iter_modules(widgets.__path__):
         importlib.import_module(f"{widgets.__name__}.{info.name}")
-        for info in pkgutil.iter_modules(widgets.__path__)
-    )
     return {
-        module.__name__.rpartition(".")[2]: value
-        for module in modules
-        for value in vars(module).values()
-        if isinstance(value, type)
-        and issubclass(value, BookWidget)
-        and value.__module__ == module.__name__
-        and value is not BookWidget
+        kind.__module__.rpartition(".")[2]: kind for kind in BookWidget.__subclasses__()
     }
 
 
+GIVEN = make_labelled("the")
 EXAMPLES = {stem: GIVEN.get(stem) or kind() for stem, kind in find_kinds().items()}
 # The others show no text that an author writes.
-HOSTILE = {
-    "alignment_player": make_alignment_player([MARKUP, "am"], [MARKUP, "b"]),
-    "attention_map": make_attention_map([MARKUP, "cat", "sat"]),
+HOSTILE = make_labelled(MARKUP) | {
     "cost_calculator": make_calculator(MARKUP),
-    "head_explorer": make_head_explorer([MARKUP, "am"]),
-    "pattern_explorer": make_pattern_explorer([MARKUP, "am"], window=1),
-    "picture_and_sound": make_picture_and_sound([MARKUP, "am"], item=1),
     "soft_lookup": make_lookup(MARKUP),
-    "translation_map": make_translation_map([MARKUP, "am"], [MARKUP, "b"]),
 }
 WIDE_PARTS = [{"kind": k} for k in ("dilated", "prefix", "padding", "document")]
 WIDE = {

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attnbook.attention.recurrent import additive_scores, context
-from attnbook.exercises.declare import Case, Exercise
+from attnbook.exercises.declare import Case, Exercise, fill
 
 
 def additive_scores_cases(draw):
@@ -100,11 +100,6 @@ def average_values(weigh: Callable):
         return weights @ value, weights
 
     return answer
-
-
-def fill(scores: Tensor, real: Tensor, number: float = -torch.inf) -> Tensor:
-    """Return the scores with a number where a key is padding."""
-    return scores.masked_fill(~real, number)
 
 
 check_context = Exercise(

@@ -371,12 +371,7 @@ class AttentionMap:
         self._kind, self.place, self.sharpness = kind, place, sharpness
 
     def __call__(self, picture: Tensor) -> Tensor:
-        """Return the weights.
-
-        Raises:
-            ValueError: if the picture does not divide into patches, or a value is not
-                from 0 to 1.
-        """
+        """Return the weights, or refuse a picture of other sizes or values."""
         picture = torch.as_tensor(picture, dtype=torch.float32)
         height, width = picture.shape
         require_division(height, width, PATCH)

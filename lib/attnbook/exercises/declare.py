@@ -50,7 +50,16 @@ from attnbook.exercises.verdict import (
     refuse,
 )
 
-__all__ = ["ATTENTION", "FIRST", "Case", "Draw", "Exercise", "Mistake", "differ"]
+__all__ = [
+    "ATTENTION",
+    "FIRST",
+    "Case",
+    "Draw",
+    "Exercise",
+    "Mistake",
+    "differ",
+    "fill",
+]
 
 FIRST = 2014  # the seed of the cases that are the same for everyone
 
@@ -352,11 +361,7 @@ def draw_cases(cases: Callable[[Draw], Iterable], seed: int) -> tuple[Case, ...]
 
 @functools.lru_cache(maxsize=32)
 def run_solution(exercise: Exercise, seed: int) -> tuple[Outcome, ...]:
-    """Return what the solution gives in the cases of a seed.
-
-    Raises:
-        TypeError: if it returns what cannot be compared, such as a dictionary.
-    """
+    """Return what the solution gives in the cases of a seed."""
     cases = (replace(x, memory=None) for x in draw_cases(exercise.cases, seed))
     found = tuple(run(exercise.solution, x, read=exercise.compare) for x in cases)
     if bad := [x.form for x in found if not (x.tensors or x.error)]:
@@ -371,11 +376,7 @@ class Hint(str):
 
 
 def edit(solution: Callable, wrong: Wrong) -> Callable:
-    """Return a wrong answer: the solution with some text of its body replaced.
-
-    Raises:
-        ValueError: if a text does not occur there exactly once, after the docstring.
-    """
+    """Return a wrong answer: the solution with some text of its body replaced."""
     if callable(wrong):
         return wrong
     head, about, body = inspect.getsource(solution).split('"""', 2)
@@ -391,6 +392,11 @@ def edit(solution: Callable, wrong: Wrong) -> Callable:
     found: dict[str, Callable] = {}
     exec(code, vars(sys.modules[solution.__module__]), found)
     return found[solution.__name__]
+
+
+def fill(scores: Tensor, mask: Tensor, number: float = -torch.inf) -> Tensor:
+    """Return scores with a number where the mask is False."""
+    return scores.masked_fill(~mask, number)
 
 
 def differ(a: Tensor, b: Tensor) -> bool:

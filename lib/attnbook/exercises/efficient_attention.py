@@ -381,11 +381,7 @@ class Memory:
         self._kind, self.window, self.decay = kind, window, decay
 
     def __call__(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Write all pairs in order, then read.
-
-        Raises:
-            ValueError: if a key is longer than 1.
-        """
+        """Write all pairs in order, then read; no key may be longer than 1."""
         if len(keys) and (longest := float(keys.norm(dim=-1).max())) > 1.001:
             raise ValueError(f"keys have the length 1, but one has {longest:.3g}")
         if self._kind < 2:

@@ -268,10 +268,8 @@ check_state_dependencies = Exercise(
 class SmallEncoder(nn.Module):
     """A bidirectional GRU; symbols are 1 to 6, and 0 for padding.
 
-    Args:
-        draw: draws the weights.
-        collect: makes context vectors of the states (B, S, 2N) and the last states
-            (2, B, N) of the packed batch, the last states without packing, lengths.
+    `collect` makes context vectors of the states (B, S, 2N) and the last states
+    (2, B, N) of the packed batch, the last states without packing, and lengths.
     """
 
     def __init__(self, draw, collect: Callable):
@@ -459,14 +457,10 @@ def error_cause(step: Callable, state: Tensor, start: int, target: list[int]) ->
 def make_decoder(
     target: list[int], noise: Tensor, lost: set[int], misled: str, large: float
 ) -> Callable[[int, Tensor], tuple[Tensor, Tensor]]:
-    """Return a decoder that errs where it is told to.
+    """Return a decoder that is wrong at the positions `lost`, whatever it has read.
 
-    Args:
-        target: the correct symbols, from 3 to 10; the start symbol is 1.
-        noise: (T, V) in the logits, at most 3.
-        lost: positions at which it is wrong whatever it has read.
-        misled: by a wrong symbol: "never", "once" (at that step) or "forever".
-        large: what logits, all below zero, are multiplied by.
+    It is misled by a wrong symbol "never", "once" (at that step) or "forever". The
+    logits, of `noise` (T, V) and below zero, are multiplied by `large`.
     """
 
     def step(previous: int, state: Tensor) -> tuple[Tensor, Tensor]:

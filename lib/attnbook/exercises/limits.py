@@ -34,11 +34,7 @@ class Printed(io.StringIO):
     """What an answer prints."""
 
     def write(self, text: str) -> int:
-        """Keep a text.
-
-        Raises:
-            Stopped: if more has been written than can be meant.
-        """
+        """Keep a text; stop if more has been written than can be meant."""
         if self.tell() + len(text) > CHARACTERS:
             raise Stopped("too-much")
         return super().write(text)
@@ -112,11 +108,7 @@ class MemoryLimit(PeakMeter):
         return result
 
     def compare(self, most: int, what: str) -> None:
-        """Compare what is held with the limit.
-
-        Raises:
-            MemoryError: if it is more.
-        """
+        """Raise MemoryError if more is held than the limit."""
         if most > self.limit:
             raise MemoryError(
                 f"{most:,} bytes of {what} are in memory at once, and "

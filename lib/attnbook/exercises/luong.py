@@ -376,12 +376,8 @@ def make_training(
 ) -> Callable:
     """Return the errors in percent that training runs would find.
 
-    Args:
-        base: error of the additive score before the step.
-        salt: of chance.
-        score: what the dot score changes.
-        order: what attention after the step changes.
-        both: what only the two changes together add.
+    `base` is that of the additive score before the step; the dot score adds `score`,
+    attention after the step `order`, and the two together `both` besides.
     """
 
     def error(kind: str, when: str, seed: int) -> float:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from attnbook import masks
 from attnbook.attention.masked_softmax import masked_softmax
-from attnbook.exercises.declare import Case, Exercise, differ
+from attnbook.exercises.declare import Case, Exercise, differ, fill
 
 
 def causal(T: int, S: int) -> Bool[Tensor, "T S"]:
@@ -106,11 +106,6 @@ def masked_weights_cases(draw):
     yield "in half precision", scores.half(), empty
     yield "in bfloat16", scores.bfloat16(), empty
     yield "in half precision, with one very low score", *lone(6e4, torch.float16)
-
-
-def fill(scores: Tensor, mask: Tensor, number: float = -torch.inf) -> Tensor:
-    """Return scores with a number where the mask is False."""
-    return scores.masked_fill(~mask, number)
 
 
 def fill_with_lowest(scores, mask):

@@ -102,8 +102,7 @@ def predict_number(
         prompt: the question. It may hold $math$ and `code`.
         low: left end of the slider.
         high: right end of the slider.
-        measured: the result, measured or computed, shown with three
-            significant digits.
+        measured: the result, shown with three significant digits.
         step: of the slider.
         unit: written after each number.
 

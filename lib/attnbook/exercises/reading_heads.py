@@ -386,11 +386,7 @@ class Head:
         self._kind, self.distance = kind, distance
 
     def __call__(self, ids: Sequence[int] | Tensor) -> list[int]:
-        """Return the position that each position attends to.
-
-        Raises:
-            ValueError: if there are too many ids, or one is no token.
-        """
+        """Return the position that each position attends to."""
         ids = [int(x) for x in ids]
         if len(ids) > LONGEST or not {*ids} <= set(range(SYMBOLS)):
             raise ValueError(

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from attnbook.attention import scaled_dot_product
 from attnbook.attention.masked_softmax import softmax_over_keys
-from attnbook.exercises.declare import Case, Exercise, differ
+from attnbook.exercises.declare import Case, Exercise, differ, fill
 
 
 def weights(
@@ -146,11 +146,6 @@ def attend_cases(draw):
     yield low("with a very low score", torch.float32)
     yield "in half precision", *half, empty
     yield low("with such a score in half precision", torch.float16)
-
-
-def fill(scores: Tensor, mask: Tensor, number: float = -torch.inf) -> Tensor:
-    """Return the scores with a number where the mask is False."""
-    return scores.masked_fill(~mask, number)
 
 
 def weigh_masked(weigh: Callable, axis: int = -1) -> Callable:

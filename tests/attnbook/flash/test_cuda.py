@@ -46,7 +46,7 @@ def require(kind, width=64):
 
 def put_on_gpu(options):
     """Return options as keyword arguments, their tensors on the GPU."""
-    given = flash_cases.read_options(options)
+    given = vars(options)
     return {k: x.cuda() if isinstance(x, torch.Tensor) else x for k, x in given.items()}
 
 

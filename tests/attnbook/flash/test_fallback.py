@@ -14,7 +14,6 @@ from flash_cases import (
     CASES,
     compute_truth,
     draw_inputs,
-    read_options,
 )
 from precision import run_with_gradients
 
@@ -42,7 +41,7 @@ def test_options_fall_back_with_the_same_results_and_one_warning(on):
             inputs, upstream = draw_inputs(title, torch.float64)
             options = CASES[title].options()
             found = run_with_gradients(
-                lambda *x, o=options: flash_attention(*x, **read_options(o)),
+                lambda *x, o=options: flash_attention(*x, **vars(o)),
                 inputs,
                 upstream,
             )

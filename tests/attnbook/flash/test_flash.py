@@ -11,7 +11,6 @@ from flash_cases import (
     LENGTHS_BEYOND_7,
     compute_reference,
     draw_inputs,
-    read_options,
 )
 from precision import run_with_gradients
 
@@ -21,7 +20,7 @@ def test_every_case_equals_the_reference_forward_and_backward(title):
     inputs, upstream = draw_inputs(title, torch.float64)
     options = CASES[title].options()
     ours = run_with_gradients(
-        lambda *x: flash_attention(*x, **read_options(options)),
+        lambda *x: flash_attention(*x, **vars(options)),
         inputs,
         upstream,
     )

@@ -13,7 +13,6 @@ from flash_cases import (
     CASES,
     compute_reference,
     draw_inputs,
-    read_options,
 )
 from precision import run_with_gradients
 
@@ -24,7 +23,7 @@ SOME = "causal", "alibi both ways, a text's own", ALL
 def made(title, kind=torch.float64):
     """Return the inputs, the upstream gradient, and a call of a case."""
     inputs, upstream = draw_inputs(title, kind)
-    given = read_options(CASES[title].options(kind))
+    given = vars(CASES[title].options(kind))
     return inputs, upstream, lambda *x: flash_attention(*x, **given)
 
 
@@ -75,7 +74,7 @@ def test_vmap_over_slopes_alone_and_over_another_axis():
 @pytest.mark.parametrize("name", ["key_lengths", "alibi_slopes"])
 def test_an_edit_in_place_before_the_backward_pass_is_refused(name):
     inputs, _ = draw_inputs(ALL, torch.float64)
-    given = read_options(CASES[ALL].options())
+    given = vars(CASES[ALL].options())
     leaves = [x.requires_grad_() for x in inputs]
     output = flash_attention(*leaves, **given)
     given[name].mul_(2)

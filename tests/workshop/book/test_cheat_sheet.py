@@ -68,12 +68,12 @@ def count_costs(row, which):
     The output is not counted: every attention returns it.
     """
     n = choose_sizes(row, which)
-    call, parameters = cost_calls.CALLS[row.name](SimpleNamespace(**n))
+    call, inputs, parameters = cost_calls.CALLS[row.name](SimpleNamespace(**n))
     counter = FlopCounterMode(
         display=False, custom_mapping={torch.ops.aten.mv: count_matrix_vector}
     )
     with torch.no_grad(), counter, CountedTensors() as made:
-        output = call()
+        output = call(*inputs)
     output = output[0] if isinstance(output, tuple) else output
     return n, {
         "operations": counter.get_total_flops(),
