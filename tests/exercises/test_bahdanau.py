@@ -3,6 +3,7 @@
 import math
 
 import torch
+from torch.nn import functional as F
 
 from answers import make_tests
 from attnbook.exercises import bahdanau as checks
@@ -16,9 +17,25 @@ def scores_by_loops(query, key, W_query, W_key, v):
     return torch.stack(rows, dim=1)
 
 
+def scores_by_einsum(query, key, W_query, W_key, v):
+    queries = torch.einsum("btd,ad->bta", query, W_query)
+    keys = torch.einsum("bsd,ad->bsa", key, W_key)
+    hidden = torch.tanh(queries.unsqueeze(2) + keys.unsqueeze(1))
+    return torch.einsum("btsa,a->bts", hidden, v)
+
+
 def scores_of_first_query(query, key, W_query, W_key, v):
     hidden = torch.tanh(query[:, :1] @ W_query.T + key @ W_key.T)
     return (hidden @ v)[:, None].expand(-1, query.shape[1], -1)
+
+
+def context_by_loops(scores, value, lengths):
+    contexts, weights = [], []
+    for b, n in enumerate(lengths.tolist()):
+        real = scores[b, :, :n].softmax(-1)
+        contexts.append(real @ value[b, :n])
+        weights.append(F.pad(real, (0, scores.shape[2] - n)))
+    return torch.stack(contexts), torch.stack(weights)
 
 
 def context_weighed_by(weigh):
@@ -44,6 +61,12 @@ def context_with_running_maximum(least):
         return powers / powers.sum(-1, keepdim=True)
 
     return context_weighed_by(weigh)
+
+
+def cost_by_counting(B, T, S, N, M, A):
+    parameters = sum(x * y for x, y in ((A, N), (A, M), (A, 1)))
+    once = sum(S * M * A for _ in range(B))
+    return [parameters, B * (T * S) * A, once, once * T]
 
 
 def cost_as_tuple(B, T, S, N, M, A):
@@ -78,6 +101,11 @@ def fault_by_gradients(step, state, word, memory, lengths):
     )
 
 
+def fault_sentence_by_sentence(step, *given):
+    rows = zip(*(x.split(1) for x in given), strict=True)
+    return torch.tensor(max(fault_by_gradients(step, *row) for row in rows))
+
+
 def explain(model, S, words, slots):
     predictions = {
         0: list(range(S)),
@@ -92,17 +120,25 @@ def explanation_the_other_way(model, S):
     return explain(model, S, [S - 1, *range(S - 1)], [S - 1, *range(S - 1)])
 
 
+def explanation_with_tensors(model, S):
+    order = torch.roll(torch.arange(S), -1).tolist()
+    return torch.tensor(explain(model, S, order, order))
+
+
 def explanation_by_the_middle(model, S):
     found = model(list(range(S))[::-1], list(range(S)), S // 2)
     return 0 if found == S // 2 else 2
 
 
 RIGHT = {
-    checks.check_additive_scores: (scores_by_loops,),
-    checks.check_context: (context_with_running_maximum(-math.inf),),
-    checks.check_attention_cost: (cost_as_tuple,),
-    checks.check_decoder_fault: (fault_by_gradients,),
-    checks.check_alignment_explanation: (explanation_the_other_way,),
+    checks.check_additive_scores: (scores_by_loops, scores_by_einsum),
+    checks.check_context: (context_by_loops, context_with_running_maximum(-math.inf)),
+    checks.check_attention_cost: (cost_by_counting, cost_as_tuple),
+    checks.check_decoder_fault: (fault_by_gradients, fault_sentence_by_sentence),
+    checks.check_alignment_explanation: (
+        explanation_the_other_way,
+        explanation_with_tensors,
+    ),
 }
 WRONG = (
     (checks.check_additive_scores, "", scores_of_first_query),

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import einsum
 from torch.nn import functional as F
 
 from answers import make_tests
@@ -10,6 +11,12 @@ from attnbook.exercises import beyond_text as checks
 
 def patches_by_unfold(images, size):
     return F.unfold(images, size, stride=size).transpose(1, 2)
+
+
+def patches_by_einsum(images, size):
+    B, C, H, W = images.shape
+    cells = images.view(B, C, H // size, size, W // size, size)
+    return einsum("bcrhkw->brkchw", cells).flatten(3).flatten(1, 2)
 
 
 def patches_that_overlap(images, size):
@@ -76,6 +83,13 @@ def counts_by_pairs(frames, height, width, size):
     ]
 
 
+def counts_by_sums(frames, height, width, size):
+    n, seen = height * width // size**2, sum(range(1, frames + 1))
+    space = frames * n * n
+    found = n * frames, (n * frames) ** 2, n * frames * (n + frames)
+    return torch.tensor([*found, space + n * seen, n * n * seen])
+
+
 def connect(layer, features, *pairs):
     """Return the outputs of a layer on a graph with these edges."""
     return layer(features, torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T)
@@ -101,6 +115,35 @@ def fault_from_a_path(layer, features, edges):
     return 1 if not far(both, total) else 0 if far(both, total / 3) else 5
 
 
+def fault_by_table(layer, features, edges):
+    rng = torch.Generator().manual_seed(3)
+    x = torch.randn(5, features.shape[1], generator=rng)
+    none, one = connect(layer, x), connect(layer, x, (0, 1))
+    two = connect(layer, x, (2, 1)) + connect(layer, x, (3, 1))
+    both = connect(layer, x, (0, 1), (2, 1), (3, 1))
+    facts = {
+        6: none.any() and not far(none[0], one[1]),
+        4: none.any(),
+        3: not one[1].any(),
+        2: far(connect(layer, x, (0, 1), (3, 4))[1], one[1]),
+        1: not far(both[1], one[1] + two[1]),
+        5: not far(3 * both[1], one[1] + two[1]),
+    }
+    return torch.tensor(next((number for number, seen in facts.items() if seen), 0))
+
+
+def kind_from_a_blank_picture(attend, picture):
+    blank = attend(torch.ones(44, 52))
+    if blank.max() > 1.5 * blank.min():
+        return 3 if int(blank.argmax()) // 13 > 2 else 4
+    dark = torch.ones(44, 52)
+    dark[24:36, 32:44] = 0.2
+    weights = attend(dark)
+    if weights[7, 9] > weights[0, 0]:
+        return 0
+    return 2 if weights[8, 10] > weights[0, 0] else 1
+
+
 def kind_by_moving(attend, picture):
     peaks = []
     for top, left in ((20, 28), (24, 20)):
@@ -122,11 +165,11 @@ def test_a_softmax_over_another_axis_has_one_name(masked_first):
 
 
 RIGHT = {
-    checks.check_patches: (patches_by_unfold,),
+    checks.check_patches: (patches_by_unfold, patches_by_einsum),
     checks.check_graph_attention: (graph_by_matrix, graph_by_scatter),
-    checks.check_space_time_counts: (counts_by_pairs,),
-    checks.check_graph_fault: (fault_from_a_path,),
-    checks.check_map_kind: (kind_by_moving,),
+    checks.check_space_time_counts: (counts_by_pairs, counts_by_sums),
+    checks.check_graph_fault: (fault_from_a_path, fault_by_table),
+    checks.check_map_kind: (kind_from_a_blank_picture, kind_by_moving),
 }
 WRONG = (
     (checks.check_patches, "", patches_that_overlap),

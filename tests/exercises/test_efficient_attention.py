@@ -1,7 +1,9 @@
 """Exercises on efficient attention: right answers of several kinds, and wrong ones."""
 
+import numpy as np
 import torch
 from torch import einsum
+from torch.nn.functional import elu
 
 from answers import make_tests
 from attnbook.exercises import efficient_attention as checks
@@ -16,6 +18,15 @@ def step_by_einsum(state, normalizer, query, key, value):
     return output / total[..., None], state, normalizer
 
 
+def step_adding_the_own_key(state, normalizer, query, key, value):
+    query, key = elu(query) + 1, elu(key) + 1
+    own = (query * key).sum(-1, keepdim=True)
+    before = (query[..., None] * state).sum(-2)
+    total = (query * normalizer).sum(-1, keepdim=True) + own
+    state = state + key[..., None] @ value[..., None, :]
+    return (before + own * value) / total, state, normalizer + key
+
+
 def update_in_place(state, normalizer, query, key, value):
     found = step_by_einsum(state, normalizer, query, key, value)
     state.data.copy_(found[1])
@@ -28,8 +39,28 @@ def delta_by_einsum(state, query, key, value, beta):
     return einsum("bhd,bhde->bhe", query, state), state
 
 
+def delta_by_a_matrix(state, query, key, value, beta):
+    write = beta[..., None, None] * key[..., None]
+    reflect = torch.eye(key.shape[-1]) - write @ key[..., None, :]
+    state = reflect @ state + write @ value[..., None, :]
+    return (query[..., None, :] @ state).squeeze(-2), state
+
+
 def delta_with_sigmoid(state, query, key, value, beta):
     return delta_by_einsum(state, query, key, value, beta.sigmoid())
+
+
+def counts_by_masks(length, window, step, sinks, layers):
+    t = np.arange(length)
+    back = np.subtract.outer(t, t)
+    mask = (back % step == 0) & (back < window * step) | (t < sinks)
+    mask &= back >= 0
+    row, sizes = mask[-1], []
+    for _ in range(length + layers):
+        sizes.append(int(row.sum()))
+        row = mask[row].any(0)
+    depth = sizes.index(length) + 1 if sizes[-1] == length else 0
+    return np.array([sizes[0], mask.sum(), sizes[layers - 1], depth])
 
 
 def counts_by_search(length, window, step, sinks, layers):
@@ -50,6 +81,25 @@ def counts_by_search(length, window, step, sinks, layers):
     ]
 
 
+def fault_by_table(attention, query, key, value):
+    n = 30
+    same = torch.zeros(n, 4, dtype=torch.float64)
+    values = torch.eye(n, dtype=torch.float64, requires_grad=True)
+    weights, again = attention(same, same, values), attention(same, same, values)
+    right = torch.ones(n, n, dtype=torch.float64).tril()
+    right = right / right.sum(1, keepdim=True)
+    if (weights - again).abs().max() > 1e-4:
+        return 5
+    if (weights - right).abs().max() < 1e-4:
+        weights[n - 1].sum().backward()
+        return 0 if values.grad.abs().sum(1).bool().all() else 6
+    if weights.diagonal().abs().max() < 1e-4:
+        return 2
+    if (weights.sum(1) - 1).abs().max() < 1e-4:
+        return 4
+    return 3 if abs(weights[0, 0] - 1 / 4) < 1e-4 else 1
+
+
 def fault_by_constant_values(attention, query, key, value):
     n = 17
     zero, ones = torch.zeros(n, 5), torch.ones(n, 1)
@@ -68,6 +118,16 @@ def fault_by_constant_values(attention, query, key, value):
     return 0 if torch.autograd.grad(last, one)[0][0].item() else 6
 
 
+def kind_by_a_second_value_of_zero(memory, keys, values):
+    key = torch.tensor([0.0, 1.0, 0.0])
+    found = memory(key, torch.stack([key, key]), torch.tensor([[4.0], [0.0]])).item()
+    if abs(found - 2) < 0.1:  # the average
+        long = torch.zeros(9, 1)
+        long[:2] = 90.0
+        return int(memory(key, key.expand(9, 3), long).item() < 1)
+    return 2 if abs(found - 4) < 0.1 else 3 if abs(found) < 0.1 else 4
+
+
 def kind_by_a_key_not_written(memory, keys, values):
     key, other = torch.eye(2)
     pair, value = torch.stack([key, key]), torch.tensor([[1.0], [5.0]])
@@ -84,11 +144,14 @@ def kind_by_age(memory, keys, values):
 
 
 RIGHT = {
-    checks.check_recurrent_step: (step_by_einsum,),
-    checks.check_delta_step: (delta_by_einsum,),
-    checks.check_pattern_counts: (counts_by_search,),
-    checks.check_linear_fault: (fault_by_constant_values,),
-    checks.check_memory_kind: (kind_by_a_key_not_written,),
+    checks.check_recurrent_step: (step_by_einsum, step_adding_the_own_key),
+    checks.check_delta_step: (delta_by_einsum, delta_by_a_matrix),
+    checks.check_pattern_counts: (counts_by_masks, counts_by_search),
+    checks.check_linear_fault: (fault_by_table, fault_by_constant_values),
+    checks.check_memory_kind: (
+        kind_by_a_second_value_of_zero,
+        kind_by_a_key_not_written,
+    ),
 }
 WRONG = (
     (checks.check_recurrent_step, "", update_in_place),

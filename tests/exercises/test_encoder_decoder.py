@@ -7,6 +7,15 @@ from answers import make_tests
 from attnbook.exercises import encoder_decoder as checks
 
 
+def loss_by_loops(logits, targets, pad):
+    losses = []
+    for x, y in zip(logits, targets.tolist(), strict=True):
+        for scores, target in zip(x, y, strict=True):
+            if target != pad:
+                losses.append(scores.logsumexp(0) - scores[target])
+    return torch.stack(losses).sum() / len(losses)
+
+
 def loss_by_ignore_index(logits, targets, pad):
     return F.cross_entropy(logits.mT, targets, ignore_index=pad)
 
@@ -18,6 +27,16 @@ def loss_with_running_maximum(logits, targets, pad):
     total = (logits - largest).exp().sum(-1).log() + largest[..., 0]
     nll = total - logits.gather(-1, targets[..., None])[..., 0]
     return nll[targets != pad].mean()
+
+
+def greedy_by_recursion(step, state, start, end, limit):
+    if limit == 0:
+        return []
+    logits, state = step(start, state)
+    symbol = max(range(len(logits)), key=lambda i: logits[i])
+    if symbol == end:
+        return []
+    return [symbol, *greedy_by_recursion(step, state, symbol, end, limit - 1)]
 
 
 def greedy_with_running_maximum(least):
@@ -39,6 +58,16 @@ def greedy_with_running_maximum(least):
     return greedy
 
 
+def depends_by_loops(length, width, packed):
+    result = torch.zeros(2, width, width, dtype=torch.bool)
+    for i in range(width):
+        for j in range(width):
+            if packed and max(i, j) >= length:
+                continue
+            result[0, i, j], result[1, i, j] = j <= i, j >= i
+    return result
+
+
 def depends_by_triangles(length, width, packed):
     n = length if packed else width
     result = torch.zeros(2, width, width, dtype=torch.bool)
@@ -49,6 +78,26 @@ def depends_by_triangles(length, width, packed):
 
 def changes(model, one, other):
     return not torch.allclose(model(*one)[0], model(*other)[0])
+
+
+def fault_entry_by_entry(model, source, lengths):
+    """Test the first sequence; look at every entry and every symbol."""
+    n, one = int(lengths[0]), lengths[:1]
+    row, others = source[:1, :n], source.clone()
+    others[1:, 0] = others[1:, 0] % 6 + 1
+    wider = torch.cat([source, torch.zeros_like(source[:, :3])], dim=1)
+    moved = []
+    for j in range(n):
+        other = row.clone()
+        other[0, j] = 1 + (other[0, j] + 1) % 6
+        moved.append(model(other, one)[0] != model(row, one)[0])
+    return torch.tensor(
+        [
+            changes(model, (source, lengths), (wider, lengths)),
+            changes(model, (source, lengths), (others, lengths)),
+            not bool(torch.stack(moved).all()),
+        ]
+    )
 
 
 def fault_by_equal_lengths(model, source, lengths):
@@ -63,6 +112,20 @@ def fault_by_equal_lengths(model, source, lengths):
     padded = changes(model, (row, one), (F.pad(row, (0, 3)), one))
     mixed = changes(model, (equal, same), (equal[:1], same[:1]))
     return torch.tensor([padded, mixed, ignored])
+
+
+def cause_in_one_loop(step, state, start, target):
+    own, forced = state, state
+    previous, true, first, late = start, start, None, False
+    for t, symbol in enumerate(target):
+        logits, own = step(previous, own)
+        previous = int(logits.argmax())
+        logits, forced = step(true, forced)
+        missing, true = int(logits.argmax()) != symbol, symbol
+        late |= first is not None and missing
+        if first is None and previous != symbol:
+            first = t
+    return not late
 
 
 def cause_of_one_error(step, state, start, target):
@@ -83,11 +146,14 @@ def cause_of_many_errors(step, state, start, target):
 
 
 RIGHT = {
-    checks.check_masked_loss: (loss_by_ignore_index,),
-    checks.check_greedy: (greedy_with_running_maximum(-float("inf")),),
-    checks.check_state_dependencies: (depends_by_triangles,),
-    checks.check_encoder_fault: (fault_by_equal_lengths,),
-    checks.check_error_cause: (cause_of_one_error,),
+    checks.check_masked_loss: (loss_by_loops, loss_by_ignore_index),
+    checks.check_greedy: (
+        greedy_by_recursion,
+        greedy_with_running_maximum(-float("inf")),
+    ),
+    checks.check_state_dependencies: (depends_by_loops, depends_by_triangles),
+    checks.check_encoder_fault: (fault_entry_by_entry, fault_by_equal_lengths),
+    checks.check_error_cause: (cause_in_one_loop, cause_of_one_error),
 }
 WRONG = (
     (checks.check_masked_loss, "", loss_with_running_maximum),

@@ -1,10 +1,33 @@
 """Exercises on FlashAttention: right answers of several kinds, and wrong ones."""
 
+import math
+
 import torch
 from torch.nn import functional as F
 
 from answers import make_tests
 from attnbook.exercises import flash_attention as checks
+
+
+def attend_by_index(query, key, value, block):
+    T, S, D = query.shape[-2], key.shape[-2], query.shape[-1]
+    output = torch.empty(*query.shape[:-1], value.shape[-1])
+    lse = torch.empty(query.shape[:-1])
+    for i in range(0, T, block):
+        q = query[..., i : i + block, :] / math.sqrt(D)
+        top = torch.full(q.shape[:-1], -math.inf)[..., None]
+        total, sums = torch.zeros_like(top), 0
+        for j in range(0, S, block):
+            k, v = key[..., j : j + block, :], value[..., j : j + block, :]
+            s = torch.einsum("...td,...sd->...ts", q, k)
+            new = torch.maximum(top, s.amax(-1, keepdim=True))
+            p, factor = torch.exp(s - new), torch.exp(top - new)
+            total *= factor
+            total += p.sum(-1, keepdim=True)
+            sums, top = factor * sums + p @ v, new
+        output[..., i : i + block, :] = sums / total
+        lse[..., i : i + block] = (top + total.log())[..., 0]
+    return output, lse
 
 
 def attend_padded(query, key, value, block, hidden=-torch.inf, begin=-torch.inf):
@@ -30,6 +53,24 @@ def attend_padded(query, key, value, block, hidden=-torch.inf, begin=-torch.inf)
 
 def attend_with_a_sentinel_of_minus_a_billion(query, key, value, block):
     return attend_padded(query, key, value, block, hidden=-1e9)
+
+
+def differentiate_by_index(query, key, value, output, lse, upstream, block):
+    scale = query.shape[-1] ** -0.5
+    dq, dk, dv = (torch.zeros_like(x) for x in (query, key, value))
+    delta = torch.einsum("...te,...te->...t", upstream, output)
+    for i in range(0, query.shape[-2], block):
+        t = slice(i, i + block)
+        for j in range(0, key.shape[-2], block):
+            s = slice(j, j + block)
+            q, k, v = query[..., t, :], key[..., s, :], value[..., s, :]
+            up = upstream[..., t, :]
+            w = torch.exp(q @ k.mT * scale - lse[..., t, None])
+            ds = w * (up @ v.mT - delta[..., t, None]) * scale
+            dv[..., s, :] += w.mT @ up
+            dq[..., t, :] += ds @ k
+            dk[..., s, :] += ds.mT @ q
+    return dq, dk, dv
 
 
 def differentiate_chunks(query, key, value, output, lse, upstream, block):
@@ -61,6 +102,14 @@ def count_in_a_walk(B, H, n, D, R, C):
     return counts
 
 
+def count_with_torch(B, H, n, D, R, C):
+    ends = (torch.arange(0, n, R) + R).clamp(max=n)
+    visited = (ends + C - 1) // C
+    keys = (visited * C).clamp(max=n).sum()
+    each = len(ends), visited.sum(), 2 * n * D + 4 * keys * D, 2 * n * D + 4 * n
+    return torch.tensor([*(B * H * x for x in each), 4 * (R * C + R * D)])
+
+
 def is_wrong(attention, given, block, part=0):
     """Tell whether output (or logsumexp) departs from the exact one."""
     q, k, v = (x.double() for x in given)
@@ -73,6 +122,22 @@ def is_wrong(attention, given, block, part=0):
 def draw_numbers(seed, *shapes):
     rng = torch.Generator().manual_seed(seed)
     return [torch.randn(*x, generator=rng) for x in shapes]
+
+
+def find_fault_by_a_table_of_inputs(attention, query, key, value):
+    q, k, v = draw_numbers(5, (4, 8), (6, 8), (6, 8))
+    inputs = {
+        5: ((q, k, v[:, :3]), 6),
+        2: ((q, k, v), 7),
+        4: ((q[:1], -300 * q[:1].repeat(6, 1), v), 6),
+    }
+    if is_wrong(attention, (q, k, v), 6, part=1):
+        return 3
+    for number, (given, block) in inputs.items():
+        if is_wrong(attention, given, block):
+            return number
+    rising = k * torch.arange(1, 7)[:, None]
+    return int(is_wrong(attention, (q, rising, v), 1))
 
 
 def find_fault_by_block_sizes(attention, query, key, value):
@@ -103,12 +168,33 @@ def explain_by_different_results(accumulators, terms):
     return found
 
 
+def explain_by_unit_vectors(accumulators, terms):
+    """The sum of unit vectors says which terms are missing."""
+
+    def explain(accumulate):
+        for i in range(20):
+            kept = accumulate(torch.eye(len(terms)), i)
+            if (kept != 1).any():
+                return 2 if set(kept.tolist()) <= {0.0, 1.0} else 3
+        rough = draw_numbers(2, (len(terms), 90))[0] / 3
+        sums = [accumulate(rough, i) for i in range(12)]
+        return int(any(not torch.equal(x, sums[0]) for x in sums[1:]))
+
+    return tuple(map(explain, accumulators))
+
+
 RIGHT = {
-    checks.check_tiled: (attend_padded,),
-    checks.check_tiled_backward: (differentiate_chunks,),
-    checks.check_tile_counts: (count_in_a_walk,),
-    checks.check_tiled_fault: (find_fault_by_block_sizes,),
-    checks.check_run_difference: (explain_by_different_results,),
+    checks.check_tiled: (attend_by_index, attend_padded),
+    checks.check_tiled_backward: (differentiate_by_index, differentiate_chunks),
+    checks.check_tile_counts: (count_in_a_walk, count_with_torch),
+    checks.check_tiled_fault: (
+        find_fault_by_a_table_of_inputs,
+        find_fault_by_block_sizes,
+    ),
+    checks.check_run_difference: (
+        explain_by_different_results,
+        explain_by_unit_vectors,
+    ),
 }
 WRONG = ((checks.check_tiled, "numbers", attend_with_a_sentinel_of_minus_a_billion),)
 test_right_answers, test_wrong_answers = make_tests(RIGHT, WRONG)

@@ -3,6 +3,7 @@
 import copy
 
 import torch
+from torch.nn import functional as F
 
 from answers import make_tests
 from attnbook.exercises import masks as checks
@@ -12,9 +13,19 @@ def causal_by_tril(T, S):
     return torch.ones(T, S, dtype=torch.bool).tril(diagonal=S - T)
 
 
+def causal_by_loops(T, S):
+    return torch.tensor([[s <= t + S - T for s in range(S)] for t in range(T)])
+
+
 def causal_without_empty_rows(T, S):
     mask = causal_by_tril(T, S)
     return mask | ~mask.any(-1, keepdim=True)
+
+
+def weights_by_where(scores, mask):
+    empty = ~mask.any(-1, keepdim=True)
+    low = torch.where(mask | empty, scores, -torch.inf)
+    return torch.where(empty, 0.0, F.softmax(low, dim=-1))
 
 
 def weights_by_the_lowest_number(scores, mask):
@@ -43,6 +54,21 @@ def leak_by_one_token_at_a_time(model, tokens):
     return True
 
 
+def leak_query_by_query(model, tokens):
+    modes = {part: part.training for part in model.modules()}
+    before = model.eval()(tokens)
+    good = torch.tensor(True)
+    for t in range(tokens.shape[1] - 1):
+        for v in range(before.shape[-1]):
+            changed = torch.cat(
+                [tokens[:, : t + 1], torch.full_like(tokens, v)[:, t + 1 :]], 1
+            )
+            good &= (model(changed)[:, t] - before[:, t]).abs().max() < 1e-4
+    for part, mode in modes.items():
+        part.training = mode
+    return good
+
+
 def leak_sentence_by_sentence(model, tokens):
     return all(leak_by_one_token_at_a_time(model, row[None]) for row in tokens)
 
@@ -59,6 +85,17 @@ def interface_case_by_case(scores, mask, how):
     if not seen.any():
         return torch.zeros_like(scores)
     return scores.masked_fill(~seen, -torch.inf).softmax(0)
+
+
+def interface_by_subtracting_the_rest(scores, mask, how):
+    if how.endswith("float"):
+        return (scores - (1 - mask)).softmax(-1)
+    if how == "after":
+        return scores.softmax(-1).masked_fill(mask == 0, 0.0)
+    if how == "-1e4":
+        return (scores * mask - 1e4 * (1 - mask)).softmax(-1)
+    out = mask == (0 if how == "SDPA, boolean" else 1)
+    return scores.masked_fill(out, -torch.inf).softmax(-1).nan_to_num()
 
 
 ZERO, ONE = torch.zeros(4, 2), torch.eye(4)
@@ -78,12 +115,29 @@ def fault_by_one_key(attention, x, mask):
     return 0 if torch.equal(empty, torch.zeros(4, 4)) else 5
 
 
+def fault_by_huge_values(attention, x, mask):
+    past = torch.ones(3, 3, dtype=torch.bool).tril()
+    zero = torch.zeros(3, 1)
+    out = attention(zero, zero, torch.tensor([[1.0], [10.0], [1e4]]), past)
+    first, second, _ = out.flatten().tolist()
+    for number, least in (1, 9e3), (4, 4e3), (2, 1e3):
+        if second > least:
+            return number
+    if abs(second - 5.5) > 0.1 or abs(first - 1) > 0.1:
+        return 3
+    none = attention(zero, zero, torch.ones(3, 1), torch.zeros(3, 3).bool())
+    return 5 * int(not bool((none == 0).all()))
+
+
 RIGHT = {
-    checks.check_causal: (causal_by_tril,),
-    checks.check_masked_weights: (weights_by_the_lowest_number,),
-    checks.check_no_leak: (leak_by_one_token_at_a_time,),
-    checks.check_interface_weights: (interface_case_by_case,),
-    checks.check_mask_fault: (fault_by_one_key,),
+    checks.check_causal: (causal_by_tril, causal_by_loops),
+    checks.check_masked_weights: (weights_by_where, weights_by_the_lowest_number),
+    checks.check_no_leak: (leak_by_one_token_at_a_time, leak_query_by_query),
+    checks.check_interface_weights: (
+        interface_case_by_case,
+        interface_by_subtracting_the_rest,
+    ),
+    checks.check_mask_fault: (fault_by_one_key, fault_by_huge_values),
 }
 WRONG = (
     (checks.check_causal, "", causal_without_empty_rows),

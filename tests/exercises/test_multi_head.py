@@ -1,11 +1,24 @@
 """Answers to the exercises on multi-head attention, and wrong ones."""
 
+import math
+
 import torch
 
 from answers import make_tests
 from attnbook.attention.multi_head import merge_heads, split_heads
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises import multi_head as checks
+
+
+def heads_by_loop(x, W_query, W_key, W_value, W_output, heads):
+    outputs = []
+    for Q, K, V in zip(
+        W_query.chunk(heads), W_key.chunk(heads), W_value.chunk(heads), strict=True
+    ):
+        query, key = x @ Q.T, x @ K.T
+        weights = (query @ key.mT / math.sqrt(query.shape[-1])).softmax(-1)
+        outputs.append(weights @ (x @ V.T))
+    return torch.cat(outputs, dim=-1) @ W_output.T
 
 
 def heads_by_einsum(x, W_query, W_key, W_value, W_output, heads):
@@ -49,8 +62,22 @@ def heads_from_maximum(least):
     return answer
 
 
+def grouped_with_stacked_queries(query, key, value):
+    B, H, T, D = query.shape
+    long = query.reshape(B, key.shape[1], -1, D)
+    return attend(long, key, value).reshape(B, H, T, -1)
+
+
 def grouped_with_the_next_group(query, key, value):
     return grouped_by_loop(query, key.roll(-1, 1), value.roll(-1, 1))
+
+
+def cost_by_shapes(C, H, G, T, S):
+    D = C // H
+    matrices = (C, H * D), (C, G * D), (C, G * D), (H * D, C)
+    parameters = sum(torch.empty(*m, device="meta").numel() for m in matrices)
+    weights = torch.empty(H, T, S, device="meta").numel()
+    return [parameters, weights, weights * D, 2 * S * G * D]
 
 
 def cost_factored(C, H, G, T, S):
@@ -69,6 +96,13 @@ def fault_by_simulation(layer, x, heads):
     return 3
 
 
+def fault_in_double(layer, x, heads):
+    def wide(x, *W):
+        return layer(x.double(), *(M.double() for M in W)).float()
+
+    return torch.tensor(fault_by_simulation(wide, x, heads))
+
+
 def copying_by_steps(model, weights):
     first, second = [h for h, w in enumerate(weights) if w > 0.9]
     if model([first, second]) > 0.6:
@@ -77,16 +111,23 @@ def copying_by_steps(model, weights):
     return {(True, False): 0, (False, True): 1, (True, True): 2}.get(alone, 3)
 
 
+def copying_by_drops_of_accuracy(model, weights):
+    pair = sorted(torch.tensor(weights).topk(2).indices.tolist())
+    drops = [model(set()) - model(gone) for gone in ([pair[0]], [pair[1]], pair)]
+    first, second, both = (drop > 0.3 for drop in drops)
+    return [2, 1, 0, 3][2 * first + second] if both else 4
+
+
 def copying_of_the_first_two(model, weights):
     return copying_by_steps(model, [1.0, 1.0, *[0.0] * (len(weights) - 2)])
 
 
 RIGHT = {
-    checks.check_multi_head: (heads_by_einsum,),
-    checks.check_grouped_query: (grouped_by_loop,),
-    checks.check_head_cost: (cost_factored,),
-    checks.check_layer_fault: (fault_by_simulation,),
-    checks.check_copying_heads: (copying_by_steps,),
+    checks.check_multi_head: (heads_by_loop, heads_by_einsum),
+    checks.check_grouped_query: (grouped_by_loop, grouped_with_stacked_queries),
+    checks.check_head_cost: (cost_by_shapes, cost_factored),
+    checks.check_layer_fault: (fault_by_simulation, fault_in_double),
+    checks.check_copying_heads: (copying_by_steps, copying_by_drops_of_accuracy),
 }
 WRONG = (
     (checks.check_multi_head, "", heads_from_maximum(-1e9)),

@@ -2,10 +2,12 @@
 
 import math
 
+import numpy as np
 import torch
 
 from answers import make_tests
 from attnbook.exercises import positions as checks
+from attnbook.positions import rotary
 
 
 def rotate_column_by_column(x, positions, base=10000.0):
@@ -20,12 +22,26 @@ def rotate_column_by_column(x, positions, base=10000.0):
     return out
 
 
+def rotate_through_halves(x, positions, base=10000.0):
+    order = rotary.halves_permutation(x.shape[-1])
+    return rotary.rotate_halves(x[..., order], positions, base)[..., order.argsort()]
+
+
 def rotate_at_short_distances(x, positions, base=10000.0):
     return rotate_column_by_column(x, positions.clamp(max=255), base)
 
 
 def slopes(heads):
     return torch.tensor([2 ** (-8 * (h + 1) / heads) for h in range(heads)])
+
+
+def penalize_by_loops(heads, T, S):
+    bias = torch.zeros(heads, T, S)
+    for h, slope in enumerate(slopes(heads)):
+        for t in range(T):
+            for s in range(S):
+                bias[h, t, s] = -slope * (t + S - T - s)
+    return bias
 
 
 def multiply_slopes_by_keys(heads, T, S):
@@ -44,9 +60,30 @@ def count_by_wavelength(D, base, L, s):
     return [len(lengths) - len(slow), len(slow), 0, len(slow[:-1])]
 
 
+def count_with_numpy(D, base, L, s):
+    rotations = L * np.power(float(base), -np.arange(0, D, 2) / D) / (2 * np.pi)
+    slow = (rotations < 1).sum()
+    return [(rotations >= 1).sum(), slow, 0, slow - 1 if slow else 0]
+
+
 def score(scores, D, t, s, query, key):
     places = torch.tensor([t]), torch.tensor([s])
     return scores(query.view(1, D), key.view(1, D), *places).item()
+
+
+def read_rotation_matrix(scores, D):
+    one, other = torch.eye(D)[:2]
+
+    def is_near(t, s, number):
+        return abs(score(scores, D, t, s, one, one) - number) < 1e-2
+
+    if is_near(1, 0, 1) or is_near(0, 1, 1):
+        return 5 if is_near(1, 0, 1) and is_near(0, 1, 1) else 1
+    if is_near(1, 1, math.cos(2)):
+        return 2
+    if abs(score(scores, D, 1, 0, one, other)) < 1e-2:
+        return 3
+    return 0 if all(is_near(t, 0, math.cos(t)) for t in (1000, 1001, 1002)) else 4
 
 
 def compare_tables(scores, D):
@@ -66,6 +103,21 @@ def compare_tables(scores, D):
     return 3 * (abs(score(scores, D, 2, 0, one, other)) < 1e-3)
 
 
+def use_one_input(head, words, positions):
+    """One input in which the four explanations predict different keys."""
+    key = int(head(words, positions).argmax())
+    back, size = len(words) - 1 - key, len(words) + 3
+    row = size - 1 - back
+    by_distance, by_position, by_word = [n for n in range(size - 1) if n != row][:3]
+    places = 500 + 1000 * torch.arange(size)
+    places[by_distance] = places[-1] - back
+    places[by_position] = key
+    new = torch.arange(100, 100 + size)
+    new[by_word] = words[key]
+    found = int(head(new, places).argmax())
+    return [by_distance, by_position, by_word, row].index(found)
+
+
 def change_one_after_the_other(head, words, positions):
     key = int(head(words, positions).argmax())
     if head(words, positions + 31)[key] < 0.9:
@@ -78,11 +130,11 @@ def change_one_after_the_other(head, words, positions):
 
 
 RIGHT = {
-    checks.check_rotate: (rotate_column_by_column,),
-    checks.check_alibi: (multiply_slopes_by_keys,),
-    checks.check_new_angles: (count_by_wavelength,),
-    checks.check_rotary_fault: (compare_tables,),
-    checks.check_position_use: (change_one_after_the_other,),
+    checks.check_rotate: (rotate_column_by_column, rotate_through_halves),
+    checks.check_alibi: (penalize_by_loops, multiply_slopes_by_keys),
+    checks.check_new_angles: (count_by_wavelength, count_with_numpy),
+    checks.check_rotary_fault: (read_rotation_matrix, compare_tables),
+    checks.check_position_use: (use_one_input, change_one_after_the_other),
 }
 WRONG = (
     (checks.check_rotate, "numbers", rotate_at_short_distances),

@@ -9,6 +9,15 @@ from answers import make_tests
 from attnbook.exercises import reading_heads as checks
 
 
+def induction_by_loops(weights, ids):
+    found = []
+    for t in range(len(ids)):
+        after = [s + 1 for s in range(t) if ids[s] == ids[t]]
+        if after:
+            found.append(weights[:, t, after].sum(-1))
+    return torch.stack(found).mean(0) if found else torch.zeros(len(weights))
+
+
 def induction_by_einsum(weights, ids):
     same = (ids[:, None] == ids[None]).double().tril(-1)
     after = torch.zeros_like(same)
@@ -45,6 +54,17 @@ def ablate_by_a_hook_on_a_copy(model, layer, head):
     return new
 
 
+def counts_by_ids(block, copies, before, distance):
+    ids = torch.cat([torch.arange(before) + block, torch.arange(block).repeat(copies)])
+    t = torch.arange(len(ids))
+    head = (t - distance).clamp(min=0)
+    same = (ids[:, None] == ids).tril(-1)
+    after = same.roll(1, 1)
+    after[:, 0] = False
+    counts = same.any(1), after[t, head], same[t, head], head == t - 1
+    return torch.stack([x.sum() for x in counts])
+
+
 def counts_by_dictionary(block, copies, before, distance):
     ids = [f"x{i}" for i in range(before)] + [*range(block)] * copies
     where, counts = {}, [0, 0, 0, 0]
@@ -57,6 +77,26 @@ def counts_by_dictionary(block, copies, before, distance):
             counts[2] += s in where[x]
         where.setdefault(x, set()).add(t)
     return counts
+
+
+def fault_by_contributions(layer, x, heads):
+    rng = torch.Generator().manual_seed(3)
+    x = torch.randn(6, x.shape[1], generator=rng)
+    before = layer(x, [])
+    parts = {h: before - layer(x, [h]) for h in range(heads)}
+    if (layer(x, []) - before).abs().max() > 1e-3:
+        return 5
+    if parts[0][:-1].abs().max() < 1e-4:
+        return 6
+    if parts[0][0].abs().max() < 1e-4:
+        return 1
+    bias = layer(x, list(range(heads)))
+    if bias.abs().max() < 1e-5:
+        return 3
+    if (layer(x[:3], [0]) + parts[0][:3] - before[:3]).abs().max() > 1e-4:
+        return 4
+    whole = sum(parts.values()) + bias
+    return 0 if (whole - before).abs().max() < 1e-3 else 2
 
 
 def fault_by_table(layer, x, heads):
@@ -92,20 +132,29 @@ def kind_by_two_gaps(head, ids):
     return {15: 0, 14: 1}.get(near, 2)
 
 
+def kind_by_elimination(head, ids):
+    if head([*range(30)])[29] != 0:
+        return 2
+    twice = head(torch.tensor([0, 1, 2, 1, 2]))
+    if twice[3]:
+        return 0 if twice[3] == 2 else 1
+    return 3 if twice[4] == 3 else 4
+
+
 def kind_from_the_end_of_the_example(head, ids):
     found, half = head(ids)[-1], len(ids) // 2
     return {half: 0, half - 1: 1, 0: 4}.get(found, 2)
 
 
 RIGHT = {
-    checks.check_induction_score: (induction_by_einsum,),
+    checks.check_induction_score: (induction_by_loops, induction_by_einsum),
     checks.check_ablate_head: (
         ablate_a_view_of_the_columns,
         ablate_by_a_hook_on_a_copy,
     ),
-    checks.check_score_counts: (counts_by_dictionary,),
-    checks.check_ablation_fault: (fault_by_table,),
-    checks.check_head_kind: (kind_by_two_gaps,),
+    checks.check_score_counts: (counts_by_ids, counts_by_dictionary),
+    checks.check_ablation_fault: (fault_by_contributions, fault_by_table),
+    checks.check_head_kind: (kind_by_two_gaps, kind_by_elimination),
 }
 WRONG = (
     (checks.check_induction_score, "", induction_of_two_halves),

@@ -2,11 +2,18 @@
 
 import math
 
+import numpy as np
 import torch
 from torch import nn
 
 from answers import make_tests
 from attnbook.exercises import scaled_dot_product as chapter
+
+
+def weights_by_einsum(query, key):
+    scores = torch.einsum("...td,...sd->...ts", query / math.sqrt(query.size(-1)), key)
+    e = torch.exp(scores - scores.max(dim=-1, keepdim=True).values)
+    return e / e.sum(-1, keepdim=True)
 
 
 def weights_by_logsumexp(query, key):
@@ -49,8 +56,39 @@ def changed_by_scores(weights, change, key):
     return s.softmax(-1)
 
 
+def changed_in_numpy(weights, change, key):
+    w = weights.numpy().astype(float)
+    if change in ("halve the temperature", "double the temperature"):
+        w = w ** (2 if change.startswith("halve") else 0.5)
+    elif "query" in change:
+        w = 1 / w if "negate" in change else np.ones(len(w))
+    elif change == "mask out the key":
+        w = np.where(np.arange(len(w)) == key, 0, w)
+    elif change == "repeat the key":
+        w = np.append(w, w[key])
+    return torch.from_numpy(w / w.sum()).to(weights.dtype)
+
+
 def seeded():
     return torch.Generator().manual_seed(7)
+
+
+def fault_by_computing_each_fault(attend, query, key, value):
+    """Compute each fault, and compare it with what the function returns."""
+    rng = seeded()
+    q, k = torch.randn(3, 6, generator=rng), torch.randn(5, 6, generator=rng)
+    v = torch.randn(5, 4, generator=rng)
+    out, s = attend(q, k, v), q @ k.T / 6**0.5
+    if out.shape != (3, 4):
+        return 5
+    made = {
+        0: s.softmax(-1),
+        1: s.softmax(0),
+        2: (s * 6**0.5).softmax(-1) / 6**0.5,
+        4: (q @ k.reshape(6, 5) / 6**0.5).softmax(-1),
+    }
+    same = (n for n, w in made.items() if torch.allclose(out, w @ v, atol=1e-5))
+    return next(same, 3)
 
 
 def fault_by_one_key(attend, query, key, value):
@@ -87,6 +125,19 @@ def kind_by_lengths(weigh, D):
     return 0 if w[1] > w[0] else 2
 
 
+def kind_by_random_keys(weigh, D):
+    """Compare the order of five random keys, eight times."""
+    rng = seeded()
+    fits = [True] * 3
+    for _ in range(8):
+        q, k = torch.randn(D, generator=rng), 0.7 * torch.randn(5, D, generator=rng)
+        found = weigh(q, k).argsort().tolist()
+        rules = k @ q, k @ q / k.norm(dim=-1), -(k - q).norm(dim=-1)
+        for n, rule in enumerate(rules):
+            fits[n] = fits[n] and found == rule.argsort().tolist()
+    return fits.index(True) if sum(fits) == 1 else 3
+
+
 def weigh(query, key, axis=-1, least=-torch.inf):
     """Return weights by hand, with a maximum that is not below a number."""
     scores = query * query.shape[-1] ** -0.5 @ key.mT
@@ -110,11 +161,11 @@ def attend_key_by_key(query, key, value, mask):
 
 
 RIGHT = {
-    chapter.check_weights: (weights_by_logsumexp,),
+    chapter.check_weights: (weights_by_einsum, weights_by_logsumexp),
     chapter.check_attend: (Attention(), attend_by_the_lowest_number),
-    chapter.check_predicted_weights: (changed_by_scores,),
-    chapter.check_attention_fault: (fault_by_one_key,),
-    chapter.check_score_kind: (kind_by_lengths,),
+    chapter.check_predicted_weights: (changed_by_scores, changed_in_numpy),
+    chapter.check_attention_fault: (fault_by_computing_each_fault, fault_by_one_key),
+    chapter.check_score_kind: (kind_by_lengths, kind_by_random_keys),
 }
 WRONG = (
     (chapter.check_weights, "", lambda q, k: weigh(q, k, least=0.0)),

@@ -4,6 +4,7 @@ import torch
 from torch.nn import functional as F
 
 from answers import make_tests
+from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises import self_attention as chapter
 
 
@@ -13,6 +14,15 @@ def cross_in_double(x, memory, *matrices):
     scores = torch.einsum("btd,bsd->bts", query, key) / key.shape[-1] ** 0.5
     powers = (scores - scores.amax(-1, keepdim=True)).exp()
     return (powers / powers.sum(-1, keepdim=True) @ value).to(x.dtype)
+
+
+def causal_one_beginning_at_a_time(x, W_query, W_key, W_value):
+    rows = []
+    for t in range(x.shape[1]):
+        some = x[:, : t + 1]
+        row = attend(some[:, -1:] @ W_query.T, some @ W_key.T, some @ W_value.T)
+        rows.append(row[:, 0])
+    return torch.stack(rows, dim=1)
 
 
 def causal_by_adding_minus_infinity(x, W_query, W_key, W_value):
@@ -35,6 +45,17 @@ def changed_by_masks(layers, T, S, part, position):
             mask = mask.tril() if layer == "causal" else mask
             changed = (mask & changed).any(-1)
     return changed.nonzero()[:, 0].tolist()
+
+
+def changed_by_first(layers, T, S, part, position):
+    """What is changed is nothing, one position, or everything from one on."""
+    first, only = (position, True) if part == "x" else (T, False)
+    for layer in layers:
+        if layer == "cross" and part == "memory":
+            first, only = 0, False
+        elif layer != "cross" and first < T:
+            first, only = (0 if layer == "self" else first), False
+    return [first] if only else list(range(first, T))
 
 
 def leaks(layer, x):
@@ -66,6 +87,25 @@ def layer_by_table(layer, x):
     return next((n for n, failed in found.items() if failed), 0)
 
 
+def layer_in_another_order(layer, x):
+    rng = torch.Generator().manual_seed(3)
+    x = torch.randn(2, 5, x.shape[-1], generator=rng)
+    y, row = layer(x), x[:, 2:3]
+    if not torch.allclose(layer(x.flip(0)).flip(0), y, atol=1e-5):
+        return 4
+    if not torch.allclose(layer(x[:1]), y[:1], atol=1e-5):
+        return 4
+    if torch.allclose(layer(5 * x), 5 * y, rtol=1e-4, atol=1e-4):
+        return 5
+    three = torch.cat([row, row, x[:, 4:]], dim=1)
+    same = layer(row.repeat(1, 3, 1))
+    if torch.allclose(layer(three)[:, 2], same[:, 2], atol=1e-5):
+        return 2
+    if not torch.allclose(same[:, 1], same[:, 2], atol=1e-5):
+        return 3
+    return int(leaks(layer, x))
+
+
 def head_by_one_design(head, noun, other):
     """Use one sentence in which all four differ, and two controls."""
     asked = (
@@ -75,6 +115,19 @@ def head_by_one_design(head, noun, other):
     )
     predicted = {(8, 4, 1): 0, (1, 1, 1): 1, (3, 2, 1): 2, (4, 1, 4): 3}
     return predicted.get(tuple(head(*x) for x in asked), 4)
+
+
+def head_by_elimination(head, noun, other):
+    left = {0, 1, 2, 3}
+    for first, second in (noun, "cup"), ("cup", noun), ("cup", "pan"):
+        for last in "heavy", "thin":
+            for extra in range(4):
+                seen = head(first, second, last, extra)
+                word = {first: 1, second: 4}.get(noun, 6 + extra)
+                meant = 1 if last == "heavy" else 4
+                said = enumerate((word, 1, 1 + extra, meant))
+                left -= {number for number, at in said if at != seen}
+    return left.pop() if left else 4
 
 
 def cross(weigh):
@@ -108,11 +161,17 @@ def layer_with_one_position(layer, x):
 
 
 RIGHT = {
-    chapter.check_cross_attention: (cross_in_double,),
-    chapter.check_causal_self_attention: (causal_by_adding_minus_infinity,),
-    chapter.check_changed_outputs: (changed_by_masks,),
-    chapter.check_attention_fault: (layer_by_table,),
-    chapter.check_head_explanation: (head_by_one_design,),
+    chapter.check_cross_attention: (
+        cross_in_double,
+        lambda x, m, Q, K, V: attend(x @ Q.T, F.linear(m, K), m @ V.mT),
+    ),
+    chapter.check_causal_self_attention: (
+        causal_one_beginning_at_a_time,
+        causal_by_adding_minus_infinity,
+    ),
+    chapter.check_changed_outputs: (changed_by_masks, changed_by_first),
+    chapter.check_attention_fault: (layer_by_table, layer_in_another_order),
+    chapter.check_head_explanation: (head_by_one_design, head_by_elimination),
 }
 WRONG = (
     (chapter.check_cross_attention, "", cross(divide)),

@@ -12,10 +12,27 @@ def normalize_by_var(x, gain, bias, eps):
     return (x - x.mean(-1, keepdim=True)) / torch.sqrt(variance + eps) * gain + bias
 
 
+def normalize_in_loops(x, gain, bias, eps):
+    rows = []
+    for row in x.reshape(-1, x.shape[-1]):
+        apart = row - row.sum() / len(row)
+        rows.append(apart / ((apart @ apart) / len(row) + eps).sqrt())
+    return torch.stack(rows).reshape(x.shape) * gain + bias
+
+
 def normalize_with_detached_statistics(x, gain, bias, eps):
     mean = x.mean(-1, keepdim=True).detach()
     variance = (x - mean).square().mean(-1, keepdim=True).detach()
     return (x - mean) / (variance + eps).sqrt() * gain + bias
+
+
+def decode_each_sequence(x, memory, lengths, attend):
+    rows = []
+    for one, source, n in zip(x, memory, lengths.tolist(), strict=True):
+        past = torch.ones(len(one), len(one)).tril().bool()
+        y = one + attend(one, one, one, past)
+        rows.append(y + attend(y, source[:n], source[:n]))
+    return torch.stack(rows)
 
 
 def decode_without_given_attention(x, memory, lengths, attend, fill=-torch.inf):
@@ -31,6 +48,17 @@ def decode_without_given_attention(x, memory, lengths, attend, fill=-torch.inf):
 def decode_with_sentinel(x, memory, lengths, attend):
     fill = -1e4 if x.dtype == torch.float16 else -1e9
     return decode_without_given_attention(x, memory, lengths, attend, fill)
+
+
+def count_empty_tensors(V, C, H, G, F, L, S):
+    def size(*shapes):
+        return sum(torch.empty(s, device="meta").numel() for s in shapes)
+
+    D = C // H
+    attention = size((C, C), (C, G * D), (C, G * D), (C, C), (D,), (D,))
+    network = size(*3 * [(F, C)])
+    model = size((V, C), (C,)) + L * (attention + network + size((C,), (C,)))
+    return torch.tensor([attention, network, model, 2 * L * size((G, S, D))])
 
 
 def count_modules(V, C, H, G, F, L, S):
@@ -58,6 +86,23 @@ def draw_like(x, seed):
     return torch.randn(x.shape, generator=torch.Generator().manual_seed(seed))
 
 
+def follow_gradients(block, x):
+    x = draw_like(x, 3).requires_grad_()
+    T = x.shape[1]
+    (reached,) = torch.autograd.grad(block(x)[0, T - 2].square().sum(), x)
+    if reached[1:].abs().max() > 1e-6:
+        return 4
+    if reached[0, T - 1].abs().max() > 1e-6:
+        return 3
+    with torch.no_grad():
+        first, second = block(x), block(1e4 * x)
+    if (second.var(-1, unbiased=False) - 1).abs().max() < 1e-2:
+        return 2
+    if second.norm() < 100 * first.norm():
+        return 1
+    return 5 if (second / 1e4 - x).abs().max() > 0.01 else 0
+
+
 def cut_and_continue(block, x):
     """A sequence alone and in company, a prefix alone and continued."""
     x = draw_like(x, 7)
@@ -82,16 +127,28 @@ def count_backwards(model, ids, symbols):
     return {1: 0, 0: 1, 2: 2, symbols - 1: 3}.get(int(step[0]), 4)
 
 
+def change_one_symbol(model, ids, symbols):
+    before, changed = model(ids), ids.clone()
+    changed[:, 2] = (changed[:, 2] + 1) % symbols
+    after = model(changed)
+    moved = (before != after)[0].nonzero().flatten().tolist()
+    if not moved:
+        return 4
+    if moved == [1]:
+        return 3
+    return {0: 1, 1: 0, 2: 2}[int((after[0, 2] - changed[0, 2]) % symbols)]
+
+
 def trust_accuracy(model, ids, symbols):
     return 0 if (model(ids)[:, :-1] == ids[:, 1:]).double().mean() > 0.99 else 1
 
 
 RIGHT = {
-    checks.check_layer_norm: (normalize_by_var,),
-    checks.check_decoder_step: (decode_without_given_attention,),
-    checks.check_model_cost: (count_modules,),
-    checks.check_block_fault: (cut_and_continue,),
-    checks.check_accuracy_explanation: (count_backwards,),
+    checks.check_layer_norm: (normalize_by_var, normalize_in_loops),
+    checks.check_decoder_step: (decode_each_sequence, decode_without_given_attention),
+    checks.check_model_cost: (count_empty_tensors, count_modules),
+    checks.check_block_fault: (follow_gradients, cut_and_continue),
+    checks.check_accuracy_explanation: (count_backwards, change_one_symbol),
 }
 WRONG = (
     (checks.check_layer_norm, "gradient", normalize_with_detached_statistics),
