@@ -28,6 +28,8 @@ DEPTHS = {
     "deeper": "For later: no core section needs it",
 }
 CROSS_REFERENCES = {"std", "std-doc", "std-ref", "doc"}
+# Characters of inline code that any line of a desktop page has room for.
+ONE_LINE = 60
 
 
 class BookTranslator(HTML5Translator):
@@ -42,7 +44,9 @@ class BookTranslator(HTML5Translator):
         if node["classes"] or node.get("language"):
             super().visit_literal(node)
             return
-        self.body.append(f"<code>{self.encode(node.astext())}</code>")
+        text = node.astext()
+        start = "<code>" if len(text) <= ONE_LINE else '<code class="long">'
+        self.body.append(f"{start}{self.encode(text)}</code>")
         raise nodes.SkipNode
 
     def visit_Text(self, node) -> None:  # noqa: N802
