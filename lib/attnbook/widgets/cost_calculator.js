@@ -1,8 +1,8 @@
 // The cost calculator. Pure functions first: a test holds them to the library.
 
 const PHASES = ["prefill", "train", "decode"];
-const NAMES = { prefill: "prefill: all positions at once", train: "training: forward and backward pass", decode: "decoding: one more position" };
-const ITEMSIZES = { 4: "float32", 2: "float16 or bfloat16" };
+const NAMES = { prefill: "prefill", train: "training step", decode: "decoding step" };
+const ITEMSIZES = { 4: "float32", 2: "16-bit floats" };
 const LONGEST = 21; // as a power of two
 const UNITS = ["", "k", "M", "G", "T", "P", "E"];
 

@@ -25,7 +25,7 @@ from attnbook.widgets.base import BookWidget
 
 HERE = Path(__file__)
 LIMITS = {"n": 2**21, "batch": 4096, "heads": 1024, "groups": 1024}
-ITEMSIZES = {4: "float32", 2: "float16 or bfloat16"}
+ITEMSIZES = {4: "float32", 2: "16-bit floats"}
 PHASE_DESCRIPTIONS = {
     "prefill": "prefills {n} positions",
     "train": "trains on {n} positions",
