@@ -103,11 +103,8 @@ def train_all(study: Study, methods: Iterable[str]) -> dict:
 
 KEYS, VALUES = 128, 64
 PAIRS = (4, 8, 16, 32, 64)
-RECALL_STEPS, TOKENS, RECALL_TESTED = (
-    600,
-    1536,
-    128,
-)  # tokens of a batch, test sequences
+RECALL_STEPS = 600
+TOKENS, RECALL_TESTED = 1536, 128  # of a batch; test sequences
 RECALL_SIZES = {"symbols": KEYS + VALUES, "width": 64, "heads": 4, "hidden": 128}
 
 
@@ -202,7 +199,6 @@ def count_state_numbers() -> dict[str, list[int]]:
 
 
 COPY_TIMES, COPY_STEPS, COPY_TESTED = (1, 2, 4), 500, 64
-COPY_METHODS = (*MIXERS, "full, rotary")
 COPY_SIZES = {"symbols": SYMBOLS + 1, "width": 64, "heads": 4, "hidden": 128}
 
 
@@ -242,7 +238,7 @@ def efficient_copying() -> dict:
         al. (2024), section 3, https://arxiv.org/abs/2402.01032; the experiment is
         ours.
     """
-    return train_all(COPYING, COPY_METHODS)
+    return train_all(COPYING, MIXERS)
 
 
 TEXT_LENGTH, TEXT_BATCH, TEXT_STEPS, TEXT_TESTED = 256, 8, 400, 128

@@ -193,7 +193,7 @@ def prune_greedily(
     choose: Callable[[], float],
     test: Callable[[], float],
 ) -> dict[str, list]:
-    """Return test errors with each head gone, and of a greedy removal."""
+    """Return the test errors of a greedy removal."""
     without = partial(make_pruned_measure, output, heads)
     gone: set[int] = set()
     curve = [{"error": test()}]
@@ -201,7 +201,7 @@ def prune_greedily(
         left = [h for h in range(heads) if h not in gone]
         gone.add(min(left, key=lambda h: without(gone | {h}, choose)))
         curve.append({"error": without(gone, test)})
-    return {"alone": [without({h}, test) for h in range(heads)], "curve": curve}
+    return {"curve": curve}
 
 
 def prune_pronunciation(seed: int, heads: int) -> dict:

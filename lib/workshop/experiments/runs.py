@@ -62,6 +62,7 @@ VARIANTS = {
 # The maps of the chapter are drawn with these models' weights.
 DRAWN = ("general", "location", "predictive", "monotonic")
 LUONG_RUNS = {
+    "libreoffice_luong_dot_0": replace(HELP, after=True, score="dot"),
     **{
         f"grammar_luong_{name}_{s}": change_seed(
             SHORT_TALK, s, ship=s == 0 and name in DRAWN, **changes
@@ -166,7 +167,7 @@ def sweep_speller(name: str) -> dict:
     best = min(rows, key=lambda row: row["valid_loss"])
     again = {"rate": (best["rate"],), "size": (best["size"],)}
     rows += sweep(train, **again, seed=MORE_SEEDS)
-    return {"rows": rows, "model": name}
+    return {"rows": rows}
 
 
 @recorded(seeds=(0, *MORE_SEEDS), **SETTINGS)

@@ -25,13 +25,10 @@ from torch import Tensor, nn
 
 from attnbook.attention.delta_rule import attend_delta_chunked
 from attnbook.attention.linear import attend_linear_chunked
-from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.attention.multi_head import merge_heads, split_heads
-from attnbook.attention.scaled_dot_product import scaled_scores
 from attnbook.masks import causal, window
 from attnbook.models.recurrent import count_parameters
 from attnbook.models.transformer import FeedForward
-from attnbook.positions.rotary import rotate
 
 KERNEL = 4  # positions of the short convolution, its own included
 EPS = 1e-5  # of the norm of the delta rule's outputs
@@ -94,11 +91,6 @@ class SoftmaxMixer(SequenceMixer):
         """Return True where a query can attend."""
         return causal(T, T, device)
 
-    def weights(self, query: Heads, key: Heads) -> Float[Tensor, "B H T T"]:
-        """Return the weight of each position."""
-        mask = self.mask(query.shape[-2], query.device)
-        return masked_softmax(scaled_scores(query, key), mask)
-
     def mix(self, query: Heads, key: Heads, value: Heads, x: Input) -> Heads:
         """Return the averages of the values."""
         mask = self.mask(query.shape[-2], query.device)
@@ -121,17 +113,6 @@ class WindowMixer(SoftmaxMixer):
     def mask(self, T: int, device: torch.device) -> Bool[Tensor, "T T"]:
         """Return True where a query can attend."""
         return window(T, T, self.size, device)
-
-
-class RotaryMixer(SoftmaxMixer):
-    """Softmax attention with rotary embeddings beside the convolution."""
-
-    def project(self, x: Input) -> tuple[Tensor, Tensor, Tensor]:
-        """Return rotated queries and keys, and values."""
-        query, key, value = super().project(x)
-        positions = torch.arange(x.shape[1], device=x.device)
-        query, key = (rotate(part, positions) for part in (query, key))
-        return query, key, value
 
 
 class LinearMixer(SequenceMixer):
@@ -193,9 +174,6 @@ MIXERS: dict[str, Callable[[int, int], SequenceMixer]] = {
     "delta": DeltaMixer,
     "gated delta": GatedDeltaMixer,
 }
-MORE_MIXERS: dict[str, Callable[[int, int], SequenceMixer]] = {
-    "full, rotary": RotaryMixer,
-}
 
 
 class MixerBlock(nn.Module):
@@ -227,7 +205,7 @@ class MixerModel(nn.Module):
 
     Args:
         symbols: V.
-        method: one of MIXERS or MORE_MIXERS.
+        method: one of MIXERS.
         width: C.
         heads: H.
         hidden: F of a mixer without parameters of its own.
@@ -247,13 +225,12 @@ class MixerModel(nn.Module):
         blocks: int = 2,
     ):
         super().__init__()
-        known = MIXERS | MORE_MIXERS
-        if method not in known:
-            raise ValueError(f"the methods are {[*known]}, not {method!r}")
+        if method not in MIXERS:
+            raise ValueError(f"the methods are {[*MIXERS]}, not {method!r}")
         self.embed = nn.Embedding(symbols, width)
         self.blocks = nn.ModuleList()
         for _ in range(blocks):
-            mixer = known[method](width, heads)
+            mixer = MIXERS[method](width, heads)
             more = count_parameters(mixer) - width * (4 * width + 3 * KERNEL)
             fewer = round(more / (2 * width + 1))
             self.blocks.append(MixerBlock(mixer, width, hidden - fewer))

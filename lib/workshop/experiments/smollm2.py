@@ -428,12 +428,11 @@ def smollm2_keys() -> dict:
         (2025), https://arxiv.org/abs/2502.13189
     """
     model, tokenizer = load_model(SelectedAttention)
-    starts, passages = cut_measured_passages(tokenizer)
+    passages = cut_measured_passages(tokenizer)
     seen = [count_keys_for_most_weight(model, ids) for ids in passages]
     return {
         "variants": measure_variants(model, passages, list_variants()),
         "length": LENGTH,
-        "first_lines": starts,
         **{name: [one[name] for one in seen] for name in seen[0]},
     }
 
@@ -526,11 +525,11 @@ def list_indexed_variants(indexers: Sequence[LightningIndexer]) -> list[Variant]
     ]
 
 
-def cut_measured_passages(tokenizer) -> tuple[list[int], list[Tensor]]:
-    """Return the first lines of the passages that are measured, and the passages."""
+def cut_measured_passages(tokenizer) -> list[Tensor]:
+    """Return the passages that are measured."""
     lines = read_lines()
     starts = list_sections(len(lines), PASSAGES)
-    return starts, [cut_passage(tokenizer, lines, i, LENGTH) for i in starts]
+    return [cut_passage(tokenizer, lines, i, LENGTH) for i in starts]
 
 
 def cut_training_passages(tokenizer) -> list[Tensor]:
@@ -572,7 +571,7 @@ def smollm2_indexer() -> dict:
     model, tokenizer = load_model(SelectedAttention)
     indexers = build_indexers(model, SEED)
     train_indexers(model, indexers, cut_training_passages(tokenizer), SEED)
-    _, measured = cut_measured_passages(tokenizer)
+    measured = cut_measured_passages(tokenizer)
     variants = list_indexed_variants(indexers)
     return {"variants": measure_variants(model, measured, variants)}
 

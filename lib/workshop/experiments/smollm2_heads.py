@@ -318,7 +318,6 @@ def draw_pairs(seed: int, symbols: int, sequences: int, count: int) -> Pairs:
 def list_places() -> dict[str, list[int]]:
     """Return where a patch may be: positions in the sequence, from 0."""
     return {
-        "exchanged": [1 + X_PLACE, 1 + Y_PLACE],
         "after": [2 + X_PLACE, 2 + Y_PLACE],
         "last": [1 + PATCH_COUNT + X_PLACE],
     }

@@ -521,6 +521,4 @@ def whisper_digits() -> dict:
     return {
         "heads": rows,
         "loss": [compute_loss(model, heard) for heard in draws],
-        "sequences": SEQUENCES,
-        "digits": HEARD_DIGITS,
     }

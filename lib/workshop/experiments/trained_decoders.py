@@ -260,7 +260,7 @@ def position_shift() -> dict:
     return {"seeds": results}
 
 
-PROBED = ("cmudict_fixed_0", "cmudict_forward_0", "cmudict_backward_0")
+PROBED = ("cmudict_fixed_0", "cmudict_forward_0")
 LENGTHS = (6, 9, 12)
 WORDS = 3000  # to train a probe on, as many for each length
 STEPS, EVERY, RATE = 3000, 250, 1e-2
@@ -343,15 +343,13 @@ def draw_words(words: Sequence[Pair], n: int) -> list[Pair]:
     return random.Random(n).sample(some, len(some))
 
 
-def probe_encoder(
-    model: nn.Module, data: Task, count: int | None = WORDS
-) -> dict[str, list[float]]:
+def probe_encoder(model: nn.Module, data: Task) -> dict[str, list[float]]:
     """Return the share of letters read, by length and position."""
     model.to(get_device())
     words = list({p.source: p for p in data.splits.train}.values())
     read = {}
     for n in LENGTHS:
-        known = draw_words(words, n)[:count]
+        known = draw_words(words, n)[:WORDS]
         tested = [p for p in data.splits.test if len(p.source) == n]
         probe = fit_probe(
             compute_contexts(model, data, known),
@@ -386,16 +384,12 @@ def context_probe() -> dict:
 
     Each length has a probe of its own, so that a position is the same distance
     from both ends in all of its words, and as many words to fit it on. Besides
-    trained encoders, encoders with random weights are probed, and the first
-    one with all words of a length.
+    trained encoders, encoders with random weights are probed.
     """
     accuracy: dict[str, dict] = {}
     for name in PROBED:
         model, data, run = load_trained(name)
         accuracy[name] = probe_encoder(model, data)
-        if not data.backwards:
-            initial = run.model().eval()
-            accuracy[f"{name}_untrained"] = probe_encoder(initial, data)
-    model, data, _ = load_trained(PROBED[0])
-    accuracy["all_words"] = probe_encoder(model, data, count=None)
+        initial = run.model().eval()
+        accuracy[f"{name}_untrained"] = probe_encoder(initial, data)
     return {"accuracy": accuracy, "chance": measure_chance_levels(data)}
