@@ -9,6 +9,7 @@ Axes: B batch, H heads, T positions, N pairs
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -202,11 +203,6 @@ COPY_TIMES, COPY_STEPS, COPY_TESTED = (1, 2, 4), 500, 64
 COPY_SIZES = {"symbols": SYMBOLS + 1, "width": 64, "heads": 4, "hidden": 128}
 
 
-def draw_copies(rng: torch.Generator) -> Batch:
-    """Return a batch to train on; none is longer than LENGTH."""
-    return draw_batch("copy", rng)
-
-
 def validate_copying(model: nn.Module) -> float:
     """Return the cross-entropy (nats) at the trained length."""
     rng = torch.Generator().manual_seed(10**6 + 1)
@@ -225,7 +221,13 @@ def measure_errors(model: nn.Module) -> dict[str, list[float]]:
     }
 
 
-COPYING = Study(COPY_SIZES, COPY_STEPS, draw_copies, validate_copying, measure_errors)
+COPYING = Study(
+    COPY_SIZES,
+    COPY_STEPS,
+    partial(draw_batch, "copy"),
+    validate_copying,
+    measure_errors,
+)
 
 
 @recorded(seeds=SEEDS)
@@ -252,31 +254,22 @@ def draw_windows(rng: torch.Generator) -> Batch:
     return cut_windows("train", starts, TEXT_LENGTH)
 
 
-def draw_test_windows(model: MixerModel) -> Batch:
-    """Return evenly spread windows of the test text, and what comes next."""
-    gap = (len(encode_characters("test")[0]) - TEXT_LENGTH - 1) // TEXT_TESTED
-    made = cut_windows("test", gap * torch.arange(TEXT_TESTED), TEXT_LENGTH)
-    return made[0].to(find_device(model)), made[1].to(find_device(model))
-
-
 def validate_text(model: MixerModel) -> float:
     """Return the loss on the validation text, in nats a character."""
     return compute_held_out_loss(model, "valid", TEXT_LENGTH, TEXT_TESTED)
 
 
 def measure_losses(model: MixerModel) -> dict[str, float]:
-    """Return the test loss, in nats a character."""
-    ids, wanted = draw_test_windows(model)
+    """Return the loss on evenly spread windows of the test text, in nats."""
+    gap = (len(encode_characters("test")[0]) - TEXT_LENGTH - 1) // TEXT_TESTED
+    made = cut_windows("test", gap * torch.arange(TEXT_TESTED), TEXT_LENGTH)
+    ids, wanted = (x.to(find_device(model)) for x in made)
     return {"loss": float(compute_next_token_loss(model(ids), wanted))}
-
-
-def make_text_study() -> Study:
-    """Return the study, whose symbols are those of the training text."""
-    sizes = TEXT_SIZES | {"symbols": encode_characters("train")[1]}
-    return Study(sizes, TEXT_STEPS, draw_windows, validate_text, measure_losses)
 
 
 @recorded(seeds=SEEDS)
 def efficient_language_model() -> dict:
     """Record the loss of every method on held-out text."""
-    return train_all(make_text_study(), MIXERS)
+    sizes = TEXT_SIZES | {"symbols": encode_characters("train")[1]}
+    study = Study(sizes, TEXT_STEPS, draw_windows, validate_text, measure_losses)
+    return train_all(study, MIXERS)

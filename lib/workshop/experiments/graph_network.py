@@ -47,13 +47,7 @@ def join_selves(like: Int[Tensor, "2 L"], nodes: int) -> Int[Tensor, "2 N"]:
 
 
 class NeighborMean(nn.Module):
-    """Returns the mean of the neighbors' projections; the heads do not differ.
-
-    Args:
-        inputs: I.
-        width: F.
-        heads: H.
-    """
+    """Returns the mean of the neighbors' projections; the heads do not differ."""
 
     def __init__(self, inputs: int, width: int, heads: int):
         super().__init__()
@@ -128,13 +122,7 @@ NEIGHBOR_LAYERS: dict[str, type[NeighborMean]] = {
 class GraphNetwork(nn.Module):
     """Two layers of one kind, with ELU and dropout between them.
 
-    Args:
-        layer: `NeighborMean`, `GraphAttention` or `GraphAttentionV2`.
-        inputs: I.
-        classes: K, the width of the second layer's only head.
-        width: F of the first layer.
-        heads: H of the first layer.
-        dropout: of the features and of the hidden ones.
+    `width` and `heads` are those of the first layer; the second has one head.
     """
 
     def __init__(

@@ -111,11 +111,12 @@ def score_translation(data: Task, model: nn.Module) -> dict:
             "count": len(rows),
             **bootstrap_bleu([outputs[i] for i in rows], [wanted[i] for i in rows]),
         }
-    some = range(0, len(pairs), 5)
-    searched = [
-        libreoffice.join_pieces(data.targets.decode(search_best(model, data, pairs[i])))
-        for i in some
-    ]
+    some, searched = range(0, len(pairs), 5), []
+    for i in some:
+        source = torch.tensor(data.encode_source(pairs[i].source))
+        source = source.to(find_device(model))
+        best = beam_search(model, source, 4, 100, length_power=1.0)[0]
+        searched.append(libreoffice.join_pieces(data.targets.decode(best.ids)))
     chosen = [wanted[i] for i in some]
     return {
         **bootstrap_bleu(outputs, wanted),
@@ -125,12 +126,6 @@ def score_translation(data: Task, model: nn.Module) -> dict:
             "beam_4": bleu(searched, chosen),
         },
     }
-
-
-def search_best(model: nn.Module, data: Task, pair: Pair) -> tuple[int, ...]:
-    """Return the best output of a beam of 4, scores divided by length."""
-    source = torch.tensor(data.encode_source(pair.source), device=find_device(model))
-    return beam_search(model, source, 4, 100, length_power=1.0)[0].ids
 
 
 def bootstrap_bleu(

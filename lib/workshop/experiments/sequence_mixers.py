@@ -52,12 +52,7 @@ def convolve_causally(
 
 
 class SequenceMixer(nn.Module):
-    """Projections and a short convolution; a subclass mixes the positions.
-
-    Args:
-        width: C.
-        heads: H; each is C / H wide.
-    """
+    """Projections and a short convolution; a subclass mixes the positions."""
 
     def __init__(self, width: int, heads: int):
         super().__init__()
@@ -98,13 +93,7 @@ class SoftmaxMixer(SequenceMixer):
 
 
 class WindowMixer(SoftmaxMixer):
-    """Softmax attention to the last positions.
-
-    Args:
-        width: C.
-        heads: H.
-        size: positions of the window, the query's own included.
-    """
+    """Softmax attention to the last `size` positions, the query's own included."""
 
     def __init__(self, width: int, heads: int, size: int):
         super().__init__(width, heads)
@@ -124,12 +113,7 @@ class LinearMixer(SequenceMixer):
 
 
 class DeltaMixer(SequenceMixer):
-    """The delta rule, with queries and keys of length 1 and normalized outputs.
-
-    Args:
-        width: C.
-        heads: H; each has a writing strength, computed from the input.
-    """
+    """The delta rule, with queries and keys of length 1 and normalized outputs."""
 
     def __init__(self, width: int, heads: int):
         super().__init__(width, heads)
@@ -149,12 +133,7 @@ class DeltaMixer(SequenceMixer):
 
 
 class GatedDeltaMixer(DeltaMixer):
-    """The delta rule with a memory that decays as the input says.
-
-    Args:
-        width: C.
-        heads: H; each has a rate of decay.
-    """
+    """The delta rule with a memory that decays as the input says."""
 
     def __init__(self, width: int, heads: int):
         super().__init__(width, heads)
@@ -177,13 +156,7 @@ MIXERS: dict[str, Callable[[int, int], SequenceMixer]] = {
 
 
 class MixerBlock(nn.Module):
-    """Pre-norm block: a mixer, then the feed-forward network.
-
-    Args:
-        mixer: mixes the positions.
-        width: C.
-        hidden: F.
-    """
+    """Pre-norm block: a mixer, then the feed-forward network."""
 
     def __init__(self, mixer: SequenceMixer, width: int, hidden: int):
         super().__init__()
@@ -202,17 +175,6 @@ class MixerModel(nn.Module):
 
     What a mixer has beyond the projections, such as gates, is taken from the
     hidden units, so that models of all kinds have equally many parameters.
-
-    Args:
-        symbols: V.
-        method: one of MIXERS.
-        width: C.
-        heads: H.
-        hidden: F of a mixer without parameters of its own.
-        blocks: how many.
-
-    Raises:
-        ValueError: if there is no such method.
     """
 
     def __init__(

@@ -793,11 +793,6 @@ def zero_value(position: int, rescale: bool = False) -> Change:
     return change
 
 
-def mask_out(position: int) -> Change:
-    """Return a change: later queries cannot attend to a position."""
-    return zero_value(position, rescale=True)
-
-
 class ChangedAttention(RotaryAttention):
     """Rotary attention in which a function changes weights and values."""
 
@@ -820,15 +815,6 @@ def change_layers(model: ModernDecoder, change: Change) -> Iterator[None]:
     finally:
         for block in model.blocks:
             block.attention.change = leave
-
-
-@torch.no_grad()
-def measure_change(
-    model: ModernDecoder, ids: Int[Tensor, "B T"], change: Change
-) -> list[float]:
-    """Return the loss of each text with a change in all layers."""
-    with change_layers(model, change):
-        return measure_text(model, ids).tolist()
 
 
 @torch.no_grad()
@@ -862,14 +848,6 @@ def compare_norms(x: Float[Tensor, "*B T D"], position: int) -> Float[Tensor, "*
     return norms[..., position] / later
 
 
-def measure_sinks(
-    model: ModernDecoder, ids: Int[Tensor, "B T"]
-) -> Float[Tensor, "L H"]:
-    """Return each head's mean weight on position 0 of the later queries."""
-    weights = collect_weights(model, ids)
-    return weights[..., 1:, 0].mean(dim=(1, 3))
-
-
 def precede(ids: Int[Tensor, "B T"], symbols: int) -> dict[str, Tensor]:
     """Return the texts after the start symbol, a random token, and nothing."""
     first = torch.cat([draw_tokens(SINK_SEED + b, 1, symbols) for b in range(len(ids))])
@@ -900,21 +878,25 @@ def smollm2_sinks() -> dict:
     changes = {
         "none": leave,
         "value 0": zero_value(0),
-        "mask 0": mask_out(0),
+        "mask 0": zero_value(0, rescale=True),
         f"value {OTHER}": zero_value(OTHER),
-        f"mask {OTHER}": mask_out(OTHER),
+        f"mask {OTHER}": zero_value(OTHER, rescale=True),
     }
-    before = precede(texts, model.config.symbols)
+    before, losses = precede(texts, model.config.symbols), {}
+    for name, change in changes.items():
+        with change_layers(model, change), torch.no_grad():
+            losses[name] = measure_text(model, texts).tolist()
     return {
         "weights": {
-            name: tabulate(measure_sinks(model, ids)) for name, ids in before.items()
+            # The mean weight of later queries on position 0.
+            name: tabulate(collect_weights(model, ids)[..., 1:, 0].mean(dim=(1, 3)))
+            for name, ids in before.items()
         },
         "position 0": describe_position(model, texts),
         "position 1": describe_position(model, texts, 1),
-        "position 1, mask 0": describe_position(model, texts, 1, mask_out(0)),
+        "position 1, mask 0": describe_position(
+            model, texts, 1, zero_value(0, rescale=True)
+        ),
         f"position {OTHER}": describe_position(model, texts, OTHER),
-        "losses": {
-            name: measure_change(model, texts, change)
-            for name, change in changes.items()
-        },
+        "losses": losses,
     }

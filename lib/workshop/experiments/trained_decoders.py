@@ -96,12 +96,6 @@ def count_by_type(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
     return dict(sorted(table.items()))
 
 
-def count_by_distance(rows: Sequence[Row]) -> dict[str, int]:
-    """Return misaligned words: all, and those that are off by one word."""
-    offs = [row.off for row in rows if row.off]
-    return {"misaligned": len(offs), "by_one": sum(abs(x) == 1 for x in offs)}
-
-
 def measure_words(seed: int) -> dict:
     """Return the counts of one seed on the test sentences."""
     model, data, _ = load_trained(f"grammar_attention_{seed}")
@@ -111,7 +105,10 @@ def measure_words(seed: int) -> dict:
     return {
         "seed": seed,
         "types": count_by_type(rows),
-        "directions": count_by_distance(rows),
+        "directions": {
+            "misaligned": sum(bool(r.off) for r in rows),
+            "by_one": sum(abs(r.off) == 1 for r in rows),
+        },
         "articles_to_their_noun": sum(articles) / len(articles),
         "pronouns_to_the_left": sum(x < 0 for x in pronouns) / len(pronouns),
     }
