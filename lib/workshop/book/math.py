@@ -106,7 +106,9 @@ def write_block(self, node: nodes.math_block) -> None:
     below each other.
     """
     self.body.append(self.starttag(node, "div", CLASS="math-block"))
-    parts = split_formulas(replace_environment(node.astext()))
+    # KaTeX knows `aligned` alone.
+    tex = re.sub(r"\{(align|eqnarray)\*?\}", "{aligned}", node.astext())
+    parts = split_formulas(tex)
     for part in parts:
         shown = render_formula(part, node, display=True)
         if len(parts) > 1:
@@ -116,11 +118,6 @@ def write_block(self, node: nodes.math_block) -> None:
         self.body.append(f'<span class="eqno">({node["number"]})</span>')
     self.body.append("</div>\n")
     raise nodes.SkipNode
-
-
-def replace_environment(tex: str) -> str:
-    """Return a formula with its align environment as one KaTeX accepts."""
-    return re.sub(r"\{(align|eqnarray)\*?\}", "{aligned}", tex)
 
 
 def split_formulas(tex: str) -> list[str]:

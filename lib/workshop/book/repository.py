@@ -27,14 +27,6 @@ BLOCK = re.compile(rf"(?ms)^[^\n]*{OPEN}[^\n]*\n.*?^[^\n]*{CLOSE}[^\n]*\n")
 TITLE = "# @title Setup: run this cell first\n"
 
 
-def require_address(url: str) -> None:
-    """Raise ValueError unless url is empty or like https://host/owner/name."""
-    if url and not ADDRESS.fullmatch(url):
-        raise ValueError(
-            f"{url!r} is not an address like https://github.com/owner/name"
-        )
-
-
 def read_address(root: Path = Path()) -> str:
     """Return the address that `_config.yml` holds, empty if it has none."""
     block = BLOCK.search((root / "_config.yml").read_text("utf8"))
@@ -146,9 +138,16 @@ def set_readme(text: str, url: str, chapters: list[str]) -> str:
 
 
 def set_address(root: Path, url: str) -> None:
-    """Set the address of the book in `root`; an empty one takes it out."""
+    """Set the address of the book in `root`; an empty one takes it out.
+
+    Raises:
+        ValueError: if it is not like https://host/owner/name.
+    """
     url = url.rstrip("/").removesuffix(".git")
-    require_address(url)
+    if url and not ADDRESS.fullmatch(url):
+        raise ValueError(
+            f"{url!r} is not an address like https://github.com/owner/name"
+        )
     texts = sorted((root / "chapters").glob("[0-9][0-9]_*.md"))
     for path, changed in (
         (root / "_config.yml", lambda t: set_config(t, url)),

@@ -14,13 +14,12 @@ from attnbook.figures import Diagram
 from attnbook.figures.plots import render_svg
 from small_site import build_site, read_body
 from workshop.book import (
-    alternative_texts,
     chapter_opening,
     math,
     rewriting,
     site,
 )
-from workshop.book.cell_kinds import fold_cells, open_folded
+from workshop.book.cell_kinds import copy_texts, fold_cells, open_folded
 from workshop.book.code import KINDS, CodeFormatter
 from workshop.book.front_matter import read_front_matter, write_opening
 from workshop.book.images import offer_diagram
@@ -209,9 +208,9 @@ def test_a_figure_needs_an_alternative_text():
     picture = {"data": {"image/png": ""}, "metadata": {"image/png": {}}}
     cell = make_cell("show()", outputs=[picture])
     with pytest.raises(ValueError, match="1 figures"):
-        alternative_texts.copy_texts({"cells": [cell]})
+        copy_texts({"cells": [cell]})
     picture["metadata"]["image/png"]["alt"] = "error grows"
-    carried = alternative_texts.copy_texts({"cells": [cell]})["cells"][0]
+    carried = copy_texts({"cells": [cell]})["cells"][0]
     assert carried["metadata"]["mystnb"]["image"]["alt"] == "error grows"
 
 
