@@ -147,7 +147,6 @@ def list_implementations(case: Case, device: str) -> dict[str, Callable]:
 
 
 def build_calls(run: Callable, case: Case, inputs: list[Tensor]) -> dict[str, Callable]:
-    """Return the calls that are timed, by direction."""
     *given, upstream = inputs
     calls: dict[str, Callable] = {"forward": partial(run, *given)}
     if case.kind == "causal":

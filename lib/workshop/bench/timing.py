@@ -38,7 +38,6 @@ def time_in_turns(
 
 
 def compute_quartiles(values: Sequence[float]) -> list[float]:
-    """Return the three quartiles."""
     cuts = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
     return torch.tensor(values, dtype=torch.float64).quantile(cuts).tolist()
 

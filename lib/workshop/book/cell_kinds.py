@@ -104,7 +104,6 @@ def open_folded(translator, node) -> None:
 
 
 def close_folded(translator, node) -> None:
-    """Close a folded cell."""
     translator.body.append("</details>\n")
 
 

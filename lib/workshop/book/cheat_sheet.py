@@ -72,7 +72,6 @@ def format_cost(cost: str) -> str:
 
 
 def write_formula_table() -> str:
-    """Return the table of formulas and costs."""
     rows = [
         "| attention | formula | cost | parameters | take it for | chapter |",
         "|---|---|---|---|---|---|",

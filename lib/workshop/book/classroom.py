@@ -93,7 +93,6 @@ def write_setup_cell() -> str:
 
 
 def make_student_notebook(path: Path) -> nbformat.NotebookNode:
-    """Return the notebook that is handed out."""
     heading, exercises = read_exercises(path)
     cells = [
         new_markdown_cell(f"# {heading}"),
@@ -161,7 +160,6 @@ def write_import(name: str, value: object, user: str) -> str:
 
 
 def list_mistakes(exercise: Exercise) -> str:
-    """Return a list of an exercise's named mistakes."""
     rows = [f"- `{m.slug}`: {m.because}." for m in exercise.mistakes]
     return "\n".join(["The check knows these mistakes by name:", "", *rows])
 

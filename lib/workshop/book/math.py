@@ -49,7 +49,6 @@ CLOSING = re.compile(r"[.,;:!?)\]\N{RIGHT DOUBLE QUOTATION MARK}]+")
 
 @cache
 def start_engine():
-    """Return a JavaScript engine with KaTeX in it."""
     from py_mini_racer import MiniRacer
 
     katex = Path(find_spec("sphinxcontrib.katex").origin).parent
@@ -62,7 +61,6 @@ def start_engine():
 
 @cache
 def convert_to_mathml(tex: str, display: bool = False) -> str:
-    """Return a formula as MathML."""
     options = {
         "displayMode": display,
         "output": "mathml",
@@ -94,7 +92,6 @@ def render_formula(tex: str, place, display: bool = False) -> str:
 
 
 def write_inline(self, node: nodes.math) -> None:
-    """Write an inline formula."""
     self.body.append(render_formula(node.astext(), node))
     raise nodes.SkipNode
 

@@ -45,7 +45,6 @@ def list_entries() -> Iterator[Entry]:
 
 
 def write_mistakes() -> str:
-    """Return the page."""
     parts = [HEAD]
     for chapter, entries in groupby(list_entries(), key=lambda entry: entry.chapter):
         parts.append(f"## [Chapter {int(chapter[:2])}]({chapter}.ipynb)\n")

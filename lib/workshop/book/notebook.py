@@ -165,7 +165,6 @@ def needs_gpu(text: nbformat.NotebookNode) -> bool:
 
 
 def read_tags(cell: nbformat.NotebookNode) -> list[str]:
-    """Return a cell's tags."""
     return list(cell.metadata.get("tags", []))
 
 

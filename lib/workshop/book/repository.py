@@ -88,7 +88,6 @@ elif missing:{stop}"""
 
 
 def make_colab_address(url: str, chapter: str) -> str:
-    """Return the address at which Colab opens a chapter."""
     path = url.removeprefix(GITHUB)
     host = "https://colab.research.google.com/github"
     return f"{host}/{path}/blob/{BRANCH}/chapters/{chapter}.ipynb"
@@ -107,7 +106,6 @@ def write_badges(url: str, chapters: list[str]) -> str:
 
 
 def set_config(text: str, url: str) -> str:
-    """Return `_config.yml` for this address."""
     text = BLOCK.sub("", text)
     for key in ("use_repository_button", "use_edit_page_button"):
         text = re.sub(rf"(?m)^(  {key}:).*$", rf"\1 {str(bool(url)).lower()}", text)
@@ -115,13 +113,11 @@ def set_config(text: str, url: str) -> str:
 
 
 def set_cell(source: str, url: str) -> str:
-    """Return a setup cell for this address."""
     rest = BLOCK.sub("", source + "\n").removeprefix(TITLE).rstrip("\n")
     return TITLE + add_marks(write_setup_lines(url)) + rest
 
 
 def set_chapter(text: str, url: str) -> str:
-    """Return a chapter's text for this address."""
     cell = re.compile(
         r"(?ms)^(```\{code-cell\}[^\n]*\n:tags: \[setup, hide-input\]\n\n)"
         r"(.*?)\n```$"

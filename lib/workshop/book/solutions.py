@@ -64,7 +64,6 @@ def list_chapter_imports(text: str) -> set[str]:
 
 
 def list_global_names(code: CodeType) -> set[str]:
-    """Return the names of all globals that code reads."""
     names = {
         step.argval
         for step in dis.get_instructions(code)

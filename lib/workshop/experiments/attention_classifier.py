@@ -75,7 +75,6 @@ def draw_sequences(
 def take_word(
     words: Int[Tensor, "B S"], position: Int[Tensor, " B"]
 ) -> Int[Tensor, " B"]:
-    """Return the entry of each row at its position."""
     return words.gather(1, position[:, None])[:, 0]
 
 
@@ -108,14 +107,12 @@ class AttentionClassifier(nn.Module):
         self.output = nn.Linear(encoder.width, CLASSES)
 
     def encode(self, words: Int[Tensor, "B S"]) -> Float[Tensor, "B S M"]:
-        """Return the states of the words."""
         lengths = words.new_full(words.shape[:1], words.shape[1])
         return self.encoder(words, lengths).states
 
     def compute_weights(
         self, states: Float[Tensor, "B S M"], question: Int[Tensor, " B"]
     ) -> Float[Tensor, "B S"]:
-        """Return the attention weights of the words."""
         query = self.question(question)[:, None]
         scores = self.attention(query, self.attention.key(states))
         return scores[:, 0].softmax(dim=-1)
@@ -146,5 +143,4 @@ class UniformClassifier(AttentionClassifier):
     def compute_weights(
         self, states: Float[Tensor, "B S M"], question: Int[Tensor, " B"]
     ) -> Float[Tensor, "B S"]:
-        """Return equal weights, whatever the question."""
         return torch.full_like(states[..., 0], 1 / states.shape[1])

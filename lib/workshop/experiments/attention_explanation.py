@@ -73,7 +73,6 @@ class Tested:
 def build_model(
     encoder: str, seed: int, kind: type[AttentionClassifier]
 ) -> AttentionClassifier:
-    """Return a new model with one of the encoders."""
     with use_seed(seed):
         if encoder == "recurrent":
             return kind(Encoder(WORDS, EMBEDDING, HIDDEN))
@@ -128,7 +127,6 @@ def train_to_imitate(
 def predict(
     model: AttentionClassifier, question: Tensor, words: Tensor
 ) -> Float[Tensor, "B K"]:
-    """Return the probabilities of the classes."""
     return model(words, question)[0].softmax(-1)
 
 

@@ -53,7 +53,6 @@ class Study:
 
 
 def build_model(study: Study, method: str, seed: int) -> MixerModel:
-    """Return a new model of a study."""
     with use_seed(seed):
         return MixerModel(method=method, **study.sizes).to(get_device())
 

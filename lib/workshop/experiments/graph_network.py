@@ -93,7 +93,6 @@ class GraphAttention(NeighborMean):
     def score(
         self, projected: Float[Tensor, "H N F"], edges: Int[Tensor, "2 E"]
     ) -> Float[Tensor, "H E"]:
-        """Return GAT's scores."""
         return score_static(projected, edges, self.a)
 
 
@@ -108,7 +107,6 @@ class GraphAttentionV2(NeighborMean):
     def score(
         self, projected: Float[Tensor, "H N F"], edges: Int[Tensor, "2 E"]
     ) -> Float[Tensor, "H E"]:
-        """Return GATv2's scores."""
         return score_dynamic(projected, projected, edges, self.a)
 
 
@@ -146,7 +144,6 @@ class GraphNetwork(nn.Module):
         second_edges: Int[Tensor, "2 E2"] | None = None,
         weights: Sequence[Tensor | None] = (None, None),
     ) -> Float[Tensor, "N K"]:
-        """Return the logits of the classes."""
         check_edges(edges, len(features))
         hidden = self.encode(features, edges, weights[0])
         second = edges if second_edges is None else second_edges

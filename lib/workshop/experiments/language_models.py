@@ -220,7 +220,6 @@ class PreRMSNorm(PreNorm):
 
 
 def build_attention(made: set[str]) -> MultiHeadAttention:
-    """Return the attention that has these changes."""
     if "QK-norm" in made:
         return ModernAttention(WIDTH, HEADS, GROUPS)
     groups = GROUPS if "grouped queries" in made else HEADS
@@ -229,7 +228,6 @@ def build_attention(made: set[str]) -> MultiHeadAttention:
 
 
 def build_changed(last: str, seed: int) -> LanguageModel:
-    """Return the model with all changes up to the last one."""
     made = {*CHANGES[: CHANGES.index(last) + 1]}
     residual = PreNorm if "pre-norm" in made else PostNorm
     if "RMSNorm" in made:

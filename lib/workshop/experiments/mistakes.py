@@ -83,7 +83,6 @@ class StatelessDecoder(DecoderVariant):
     """The recurrent step starts from zeros."""
 
     def pass_state(self, state):
-        """Return zeros."""
         return tuple(torch.zeros_like(x) for x in state)
 
 

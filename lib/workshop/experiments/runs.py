@@ -10,7 +10,6 @@ from workshop.experiments.scoring import make_validation_metrics
 
 
 def change_seed(run: Run, seed: int, **changes) -> Run:
-    """Return the run with another seed, and other changes."""
     return replace(run, recipe=replace(run.recipe, seed=seed), **changes)
 
 

@@ -60,7 +60,6 @@ def measure_gradients(width: int, scale: float, seed: int) -> dict[str, float]:
 
 
 def compute_factor(variant: str, width: int) -> float:
-    """Return the factor of the products in a variant."""
     return width**-0.5 if variant == "scaled" else 1.0
 
 

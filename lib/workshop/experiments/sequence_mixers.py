@@ -75,7 +75,6 @@ class SequenceMixer(nn.Module):
         raise NotImplementedError
 
     def forward(self, x: Input) -> Input:
-        """Return the output of the layer."""
         return self.output(merge_heads(self.mix(*self.project(x), x)))
 
 
@@ -87,7 +86,6 @@ class SoftmaxMixer(SequenceMixer):
         return causal(T, T, device)
 
     def mix(self, query: Heads, key: Heads, value: Heads, x: Input) -> Heads:
-        """Return the averages of the values."""
         mask = self.mask(query.shape[-2], query.device)
         return F.scaled_dot_product_attention(query, key, value, mask)
 
@@ -108,7 +106,6 @@ class LinearMixer(SequenceMixer):
     """Linear attention with the features elu + 1."""
 
     def mix(self, query: Heads, key: Heads, value: Heads, x: Input) -> Heads:
-        """Return the averages of the values."""
         return attend_linear_chunked(query, key, value, chunk=CHUNK).output
 
 
@@ -120,7 +117,6 @@ class DeltaMixer(SequenceMixer):
         self.beta = nn.Linear(width, heads)
 
     def log_decay(self, x: Input) -> Tensor | None:
-        """Return the rates of the memories' decay: none."""
         return None
 
     def mix(self, query: Heads, key: Heads, value: Heads, x: Input) -> Heads:
@@ -200,7 +196,6 @@ class MixerModel(nn.Module):
         self.readout = nn.Linear(width, symbols)
 
     def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        """Return logits at each position."""
         x = self.embed(ids)
         for block in self.blocks:
             x = block(x)

@@ -65,7 +65,6 @@ MAPS = 1200
 def load_model(
     attention: type[RotaryAttention] = RotaryAttention,
 ) -> tuple[ModernDecoder, "Tokenizer"]:
-    """Return the pretrained model, with a class of attention, and its tokenizer."""
     return load_smollm2(attention), load_smollm2_tokenizer()
 
 
@@ -135,7 +134,6 @@ def cut_texts(tokenizer, count: int, length: int) -> Int[Tensor, "B T"]:
 def collect_weights(
     model: ModernDecoder, ids: Int[Tensor, "B T"]
 ) -> Float[Tensor, "L B H T T"]:
-    """Return the weights of all heads."""
     attentions = [block.attention for block in model.blocks]
     with record_weights(attentions) as weights:
         list_block_inputs(model, ids)
@@ -203,7 +201,6 @@ class Layer(NamedTuple):
     causal: Tensor
 
     def compute_weights(self) -> Float[Tensor, "B H R T"]:
-        """Return the weights of full attention."""
         scores = grouped_scores(self.query, self.key)
         return scores.masked_fill_(~self.causal, -torch.inf).softmax(-1)
 
@@ -239,7 +236,6 @@ def select_in_chunks(select: Selection, size: int = CHUNK) -> Selection:
 
 
 def select_all(layer: Layer) -> Bool[Tensor, "R T"]:
-    """Return the causal mask."""
     return layer.causal
 
 
@@ -283,7 +279,6 @@ def count_keys(kept: Bool[Tensor, "B H T T"], groups: int) -> Float[Tensor, "2"]
 
 
 def list_attention(model: ModernDecoder) -> list[SelectedAttention]:
-    """Return the attention of each layer of a model built with `SelectedAttention`."""
     return [block.attention for block in model.blocks]
 
 
@@ -408,7 +403,6 @@ def count_keys_for_most_weight(model: ModernDecoder, ids: Int[Tensor, "T"]) -> d
 
 
 def round_table(table: list, digits: int = 3) -> list:
-    """Return nested lists of numbers, rounded."""
     return [
         round_table(x, digits) if isinstance(x, list) else round(x, digits)
         for x in table
@@ -444,7 +438,6 @@ SEED = 0
 
 
 def build_indexers(model: ModernDecoder, seed: int) -> list[LightningIndexer]:
-    """Return an indexer for each layer."""
     config = model.config
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -526,14 +519,12 @@ def list_indexed_variants(indexers: Sequence[LightningIndexer]) -> list[Variant]
 
 
 def cut_measured_passages(tokenizer) -> list[Tensor]:
-    """Return the passages that are measured."""
     lines = read_lines()
     starts = list_sections(len(lines), PASSAGES)
     return [cut_passage(tokenizer, lines, i, LENGTH) for i in starts]
 
 
 def cut_training_passages(tokenizer) -> list[Tensor]:
-    """Return the passages to train on, in random order."""
     lines = read_lines()
     training = [a + b for b in TRAINING for a in list_sections(len(lines), PASSAGES)]
     rng = torch.Generator().manual_seed(SEED)

@@ -79,7 +79,6 @@ PATTERNS: dict[str, Pattern] = {
 def score_sequences(
     weights: Float[Tensor, "L B H T T"], ids: Int[Tensor, "B T"], pattern: Pattern
 ) -> Float[Tensor, "B L H"]:
-    """Return the scores of all heads on each sequence."""
     return torch.stack(
         [score_pattern(weights[:, b], pattern(ids[b])) for b in range(len(ids))]
     )
@@ -721,7 +720,6 @@ def measure_copying_heads(
 def list_token_inputs(
     model: ModernDecoder, seed: int, length: int = 50
 ) -> tuple[list[Float[Tensor, "N C"]], Int[Tensor, " N"]]:
-    """Return the inputs of each block for different tokens, and the tokens."""
     ids = draw_tokens(seed, SYMBOLS, model.config.symbols)
     rows = ids.reshape(-1, length)
     start = rows.new_zeros(len(rows), 1)
@@ -801,7 +799,6 @@ class ChangedAttention(RotaryAttention):
     def combine(
         self, weights: Float[Tensor, "B H T S"], value: Float[Tensor, "B G S D"]
     ) -> Float[Tensor, "B H T D"]:
-        """Return the averages of the changed values."""
         return super().combine(*self.change(weights, value))
 
 

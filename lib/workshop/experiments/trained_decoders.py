@@ -173,7 +173,6 @@ def fit_position_probe(
 
 
 def append_ones(x: Float[Tensor, "N M"]) -> Tensor:
-    """Return x with a column of ones."""
     return torch.cat([x, torch.ones(len(x), 1)], dim=1)
 
 
@@ -267,7 +266,6 @@ STEPS, EVERY, RATE = 3000, 250, 1e-2
 def compute_contexts(
     model: nn.Module, data: Task, pairs: Sequence[Pair]
 ) -> Float[Tensor, "N M"]:
-    """Return the context vector of each source."""
     rows = []
     for start in range(0, len(pairs), 512):
         some = [data.encode_source(p.source) for p in pairs[start : start + 512]]

@@ -490,7 +490,6 @@ def load_half_digits(split: str) -> tuple[Tensor, Tensor]:
 
 
 def draw_still_clips(split: str, count: int, rng: torch.Generator) -> Clips:
-    """Return clips of digits of a split of the images."""
     sizes = POOLING_FRAMES, POOLING_SIZE, READABLE
     return draw_which_digit(*load_half_digits(split), count, rng, *sizes)
 
