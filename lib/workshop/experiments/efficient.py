@@ -31,6 +31,7 @@ from workshop.experiments.positions import (
     SYMBOLS,
     draw_batch,
     draw_copying,
+    draw_windows,
     measure_copying_error,
 )
 from workshop.experiments.record import get_device, recorded
@@ -246,13 +247,6 @@ TEXT_LENGTH, TEXT_BATCH, TEXT_STEPS, TEXT_TESTED = 256, 8, 400, 128
 TEXT_SIZES = {"width": 64, "heads": 4, "hidden": 128}
 
 
-def draw_windows(rng: torch.Generator) -> Batch:
-    """Return random windows of the training text and what comes next."""
-    last = len(encode_characters("train")[0]) - TEXT_LENGTH
-    starts = torch.randint(last, (TEXT_BATCH,), generator=rng)
-    return cut_windows("train", starts, TEXT_LENGTH)
-
-
 def validate_text(model: MixerModel) -> float:
     """Return the loss on the validation text, in nats a character."""
     return compute_held_out_loss(model, "valid", TEXT_LENGTH, TEXT_TESTED)
@@ -270,5 +264,6 @@ def measure_losses(model: MixerModel) -> dict[str, float]:
 def efficient_language_model() -> dict:
     """Record the loss of every method on held-out text."""
     sizes = TEXT_SIZES | {"symbols": encode_characters("train")[1]}
-    study = Study(sizes, TEXT_STEPS, draw_windows, validate_text, measure_losses)
+    draw = partial(draw_windows, TEXT_BATCH, TEXT_LENGTH)
+    study = Study(sizes, TEXT_STEPS, draw, validate_text, measure_losses)
     return train_all(study, MIXERS)

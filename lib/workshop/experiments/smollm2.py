@@ -36,7 +36,8 @@ from attnbook.attention.sparse import (
 )
 from attnbook.data import libreoffice
 from attnbook.diagnose.heads import mark_induction
-from attnbook.models.hooks import record_weights
+from attnbook.models.devices import use_seed
+from attnbook.models.hooks import Head, record_weights
 from attnbook.models.modern_decoder import Cache, ModernDecoder, RotaryAttention
 from attnbook.models.pretrained import (
     PACKAGE,
@@ -402,13 +403,6 @@ def count_keys_for_most_weight(model: ModernDecoder, ids: Int[Tensor, "T"]) -> d
     return found
 
 
-def round_table(table: list, digits: int = 3) -> list:
-    return [
-        round_table(x, digits) if isinstance(x, list) else round(x, digits)
-        for x in table
-    ]
-
-
 @recorded(on_cpu=True, seeds=[], **SMOLLM2)
 def smollm2_keys() -> dict:
     """Record losses with some of the keys only, and how many carry the weight.
@@ -439,8 +433,7 @@ SEED = 0
 
 def build_indexers(model: ModernDecoder, seed: int) -> list[LightningIndexer]:
     config = model.config
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with use_seed(seed):
         return [
             LightningIndexer(config.width, INDEXER_HEADS, INDEXER_SIZE, config.base)
             for _ in range(config.blocks)
@@ -604,16 +597,20 @@ def to_thousandths(weights: Float[Tensor, "T T"]) -> list[list[int]]:
     return [row[: t + 1] for t, row in enumerate(rounded)]
 
 
+def rank_heads(scores: Float[Tensor, "L H"]) -> list[Head]:
+    """Return all heads, the one with the highest score first."""
+    order = scores.flatten().argsort(descending=True).tolist()
+    return [divmod(n, scores.shape[1]) for n in order]
+
+
 def choose_heads(
     kinds: dict[str, Float[Tensor, "L H"]], counts: Mapping[str, int] | None = None
 ) -> list[dict]:
     """Return the most typical heads of each kind, none of them twice."""
     chosen: list[dict] = []
     for kind, amount in kinds.items():
-        order = amount.flatten().argsort(descending=True).tolist()
-        heads = [divmod(n, amount.shape[1]) for n in order]
         taken = {(x["layer"], x["head"]) for x in chosen}
-        free = [x for x in heads if x not in taken]
+        free = [x for x in rank_heads(amount) if x not in taken]
         for layer, head in free[: (counts or {}).get(kind, 1)]:
             chosen.append({"layer": layer, "head": head, "kind": kind})
     return chosen

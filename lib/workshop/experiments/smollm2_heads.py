@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -63,7 +63,7 @@ from workshop.experiments.smollm2 import (
     load_model,
     measure_copying,
     measure_text,
-    round_table,
+    rank_heads,
 )
 
 SCORE_SEED = 0
@@ -115,9 +115,11 @@ def measure_scores(model: ModernDecoder, seed: int) -> dict:
     }
 
 
-def tabulate(x: Tensor, digits: int = 4) -> list:
+def tabulate(x: Tensor, digits: int = 4) -> Any:
     """Return a tensor as nested lists of rounded numbers."""
-    return round_table(x.tolist(), digits)
+    if not x.dim():
+        return round(x.item(), digits)
+    return [tabulate(row, digits) for row in x]
 
 
 @recorded(
@@ -180,12 +182,6 @@ def measure_singles(
         for name, x in rise.items()
     }
     return tables
-
-
-def rank_heads(scores: Float[Tensor, "L H"]) -> list[Head]:
-    """Return all heads, the one with the highest score first."""
-    order = scores.flatten().argsort(descending=True).tolist()
-    return [divmod(n, scores.shape[1]) for n in order]
 
 
 def draw_others(

@@ -10,8 +10,14 @@ from attnbook.flash import flash_attention
 from workshop.bench import __main__ as command
 from workshop.bench import gpu, kernels, record
 from workshop.bench.cells import run_cells
-from workshop.bench.kernels import Case, draw_inputs, measure_case, measure_error
-from workshop.bench.timing import find_kernel, time_in_turns
+from workshop.bench.kernels import (
+    Case,
+    draw_inputs,
+    find_kernel,
+    measure_case,
+    measure_error,
+    time_in_turns,
+)
 
 CAUSAL = Case("causal", 8, 32, tokens=64, columns=16)
 DECODING = Case("decoding", 8, 32, tokens=64, columns=32)

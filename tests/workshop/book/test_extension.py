@@ -21,7 +21,7 @@ from workshop.book import (
 )
 from workshop.book.cell_kinds import copy_texts, fold_cells, open_folded
 from workshop.book.code import KINDS, CodeFormatter
-from workshop.book.front_matter import read_front_matter, write_opening
+from workshop.book.front_matter import read_front_matter
 from workshop.book.images import offer_diagram
 from workshop.book.search import BookSearch
 
@@ -249,15 +249,6 @@ def test_incomplete_front_matter_is_refused_with_its_file(tmp_path, old, new):
     path.write_text(CHAPTER.replace(old, new), "utf8")
     with pytest.raises(ValueError, match=r"12_topic.md: .* needs \['gpu', 'level'"):
         read_front_matter(path)
-
-
-def test_heading_and_card_are_written_from_the_front_matter(tmp_path):
-    path = tmp_path / "12_topic.md"
-    stale = CHAPTER.replace("# A topic", "# Another").replace(
-        "5 minutes to", "9 minutes to"
-    )
-    path.write_text(stale, "utf8")
-    assert write_opening(stale, read_front_matter(path)) == CHAPTER
 
 
 def test_all_pages_are_written_again_when_a_heading_has_changed():
