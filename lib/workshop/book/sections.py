@@ -25,21 +25,13 @@ NO_WORDS = re.compile(r"\$[^$]*\$|`[^`]*`|\]\([^)]*\)|<[^>]*>")
 
 @dataclass
 class Section:
-    """What one heading stands over, its subsections not included.
+    """What one heading stands over, its subsections not included."""
 
-    Attributes:
-        title: the heading without its mark; "" for a chapter's opening.
-        kind: "core", "deeper", "standing", or "" if it is not marked.
-        words: of prose.
-        lines: of code that is open.
-        figures: and predictions.
-    """
-
-    title: str
-    kind: str
-    words: int = 0
-    lines: int = 0
-    figures: int = 0
+    title: str  # without its mark; "" for a chapter's opening
+    kind: str  # "core", "deeper", "standing", or "" if it is not marked
+    words: int = 0  # of prose
+    lines: int = 0  # of code that is open
+    figures: int = 0  # and predictions
 
 
 def read_sections(text: str) -> list[Section]:
