@@ -247,11 +247,6 @@ TEXT_LENGTH, TEXT_BATCH, TEXT_STEPS, TEXT_TESTED = 256, 8, 400, 128
 TEXT_SIZES = {"width": 64, "heads": 4, "hidden": 128}
 
 
-def validate_text(model: MixerModel) -> float:
-    """Return the loss on the validation text, in nats a character."""
-    return compute_held_out_loss(model, "valid", TEXT_LENGTH, TEXT_TESTED)
-
-
 def measure_losses(model: MixerModel) -> dict[str, float]:
     """Return the loss on evenly spread windows of the test text, in nats."""
     gap = (len(encode_characters("test")[0]) - TEXT_LENGTH - 1) // TEXT_TESTED
@@ -264,6 +259,11 @@ def measure_losses(model: MixerModel) -> dict[str, float]:
 def efficient_language_model() -> dict:
     """Record the loss of every method on held-out text."""
     sizes = TEXT_SIZES | {"symbols": encode_characters("train")[1]}
-    draw = partial(draw_windows, TEXT_BATCH, TEXT_LENGTH)
-    study = Study(sizes, TEXT_STEPS, draw, validate_text, measure_losses)
+    study = Study(
+        sizes,
+        TEXT_STEPS,
+        partial(draw_windows, TEXT_BATCH, TEXT_LENGTH),
+        lambda model: compute_held_out_loss(model, "valid", TEXT_LENGTH, TEXT_TESTED),
+        measure_losses,
+    )
     return train_all(study, MIXERS)

@@ -96,10 +96,8 @@ def heads_readout() -> dict:
 # cached for each item 2 G D.
 SETTINGS = {
     "equal parameters": [(8, 8, 8), (12, 4, 8), (14, 2, 8), (15, 1, 8)],
-    "equal cache": [
-        (1, 1, 16), (2, 2, 8), (4, 4, 4), (8, 2, 8), (8, 1, 16),
-    ],
-}  # fmt: skip
+    "equal cache": [(1, 1, 16), (2, 2, 8), (4, 4, 4), (8, 2, 8), (8, 1, 16)],
+}
 
 
 class FreeWidthAttention(GroupedQueryAttention):

@@ -53,7 +53,12 @@ def score_test_set(name: str, data: Task, model: nn.Module, attention: bool) -> 
         long = grammar.load_long()
         results["long"] = score_sequences(data, model, long)
         if attention:
-            shift = find_best_shift(data, model, data.splits.valid)
+            # The constant shift of all links that errs least on held-out pairs.
+            valid = data.splits.valid
+            links = predict_links(data, model, valid)
+            shift = min(
+                range(-2, 3), key=lambda by: compute_shifted_error(links, valid, by)
+            )
             results |= {"shift": shift}
             results |= score_alignment(data, model, data.splits.test, shift)
             results["long"] |= score_alignment(data, model, long, shift)
@@ -89,12 +94,6 @@ def score_alignment(data: Task, model: nn.Module, pairs: Sequence, shift: int) -
         "alignment_error": compute_shifted_error(links, pairs, 0),
         "alignment_error_shifted": compute_shifted_error(links, pairs, shift),
     }
-
-
-def find_best_shift(data: Task, model: nn.Module, pairs: Sequence) -> int:
-    """Return the constant shift of all links that errs least on these pairs."""
-    links = predict_links(data, model, pairs)
-    return min(range(-2, 3), key=lambda by: compute_shifted_error(links, pairs, by))
 
 
 def score_translation(data: Task, model: nn.Module) -> dict:

@@ -489,13 +489,6 @@ def score_heads(
     }
 
 
-def find_ordinary(scores: Sequence[Float[Tensor, "L H"]]) -> Float[Tensor, "L H"]:
-    """Return how near each head is to the middle rank of every score."""
-    ranks = torch.stack([x.flatten().argsort().argsort() for x in scores])
-    far = (2 * ranks - ranks.shape[1] + 1).abs().amax(dim=0)
-    return (-far.float()).reshape(scores[0].shape)
-
-
 def measure_kinds(
     maps: Sequence[Float[Tensor, "L H _ _"]],
     texts: Sequence[Int[Tensor, "_"]],
@@ -514,7 +507,10 @@ def measure_kinds(
         "first": average([score_first_token(x) for x in maps]),
         "effect": average([x.mean(dim=-1) for x in effects]),
     }
-    return kinds | {"ordinary": find_ordinary([*kinds.values()])}
+    # How near each head is to the middle rank of every score.
+    ranks = torch.stack([x.flatten().argsort().argsort() for x in kinds.values()])
+    far = (2 * ranks - ranks.shape[1] + 1).abs().amax(dim=0)
+    return kinds | {"ordinary": (-far.float()).reshape(kinds["effect"].shape)}
 
 
 def describe_text(
@@ -640,14 +636,6 @@ def score_at_distances(
     return (rotated @ key[:, :, None])[..., 0] / D**0.5
 
 
-def split_variance(scores: Float[Tensor, "P R"]) -> dict[str, float]:
-    """Return the shares of the scores' variance of distance and content."""
-    whole = scores.var(correction=0)
-    distance = scores.mean(dim=0).var(correction=0) / whole
-    content = scores.mean(dim=1).var(correction=0) / whole
-    return {"distance": float(distance), "content": float(content)}
-
-
 def pair_up(
     query: Float[Tensor, "B T D"], key: Float[Tensor, "B T D"], count: int
 ) -> dict[str, tuple[Tensor, Tensor]]:
@@ -671,10 +659,14 @@ def describe_match(
     found: dict = {"head": list(head)}
     for name, (queries, keys) in pairs.items():
         scores = score_at_distances(queries, keys, block.attention.base, DISTANCES)
+        whole = scores.var(correction=0)
         found[name] = {
             "mean": tabulate(scores.mean(dim=0), 3),
             "deviation": tabulate(scores.std(dim=0), 3),
-            "variance": split_variance(scores),
+            "variance": {  # shares of it
+                name: float(scores.mean(dim=dim).var(correction=0) / whole)
+                for name, dim in (("distance", 0), ("content", 1))
+            },
         }
     return found
 
