@@ -57,6 +57,18 @@ def test_a_wrong_mask_or_gradient_is_refused(monkeypatch):
     assert "an error of" in found["refused"]["ours"]
 
 
+def test_a_time_is_a_median_and_a_rate_counts_products(monkeypatch):
+    def time_alike(calls, device, rounds):
+        return {name: [4.0, 1.0, 2.0] for name in calls}
+
+    monkeypatch.setattr(kernels, "time_in_turns", time_alike)
+    first, *_ = measure_case(CAUSAL, "cpu")["times"]
+    assert (first["ms"], first["spread"]) == (2, 0.75)
+    products = 2 * 2 * 8 * 32 * 32  # B H D T S
+    assert CAUSAL.measure_rate("forward", 2e-12 * products, 4) == "1 TFLOP/s"
+    assert CAUSAL.measure_rate("backward", 2e-12 * products, 4) == "2.5 TFLOP/s"
+
+
 def test_a_case_that_is_there_is_not_measured_again(tmp_path, monkeypatch):
     (tmp_path / f"case_{CAUSAL.name}.json").write_text("{}", "utf8")
     monkeypatch.setattr(command, "measure_case", lambda case, device: {"new": 1})

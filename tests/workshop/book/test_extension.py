@@ -103,6 +103,7 @@ def test_punctuation_stays_on_the_line_of_its_formula(body):
     together = re.findall(r'<span class="together">(.*?)</span>', body)
     ends = [text.rpartition("</math>")[2] for text in together]
     assert ends == [",", ")", ".", ","]
+    assert not re.search(r"</math>([.,)])</span>\1", body)  # none is there twice
     assert "<code>w</code>, <span" in body  # the comma after a name is left alone
 
 
