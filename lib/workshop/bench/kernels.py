@@ -10,8 +10,9 @@ Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.attention.sdpa_k
 Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 """
 
+import random
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -19,13 +20,15 @@ from typing import cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd import DeviceType
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.profiler import profile
 
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.flash import flash_attention
 from attnbook.flash.decoding import attend_split_kv
-from workshop.bench import timing
+from attnbook.profiling.timing import measure_seconds
 
 BACKENDS = {
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -40,26 +43,22 @@ LONGEST_MATRIX = 4096
 FLEX = (4096, 16384)
 # The largest error of a right result in half precision, over the largest value.
 TOLERANCE = 0.03
+ROUNDS = 7
 
 
 @dataclass(frozen=True)
 class Case:
     """What is measured.
 
-    Attributes:
-        kind: "causal", forwards and backwards; or "decoding" of one token with
-            four query heads a key head, forwards.
-        D: width of query, key and value.
-        S: number of keys.
-        tokens: B · S.
-        columns: H · D.
+    The kind is "causal", forwards and backwards; or "decoding" of one token with four
+    query heads a key head, forwards.
     """
 
     kind: str
     D: int
     S: int
-    tokens: int = 16 * 1024
-    columns: int = 2048
+    tokens: int = 16 * 1024  # B · S
+    columns: int = 2048  # H · D
 
     @property
     def name(self) -> str:
@@ -147,7 +146,6 @@ def list_implementations(case: Case, device: str) -> dict[str, Callable]:
 
 
 def build_calls(run: Callable, case: Case, inputs: list[Tensor]) -> dict[str, Callable]:
-    """Return the calls that are timed, by direction."""
     *given, upstream = inputs
     calls: dict[str, Callable] = {"forward": partial(run, *given)}
     if case.kind == "causal":
@@ -177,7 +175,44 @@ def measure_error(inputs: list[Tensor], found: Tensor | tuple) -> float:
     return ((output[0, 0, rows] - wanted).abs().max() / wanted.abs().max()).item()
 
 
-def measure_case(case: Case, device: str, rounds: int = timing.ROUNDS) -> dict:
+def time_in_turns(
+    calls: Mapping[str, Callable[[], object]], device: str, rounds: int
+) -> dict[str, list[float]]:
+    """Return the milliseconds of each call in each round; on a GPU, with an empty L2.
+
+    The order is drawn anew in each round: a GPU that becomes slower is so for
+    every call, and no call always follows the same other one.
+    """
+    rng = random.Random(0)
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name in rng.sample(list(calls), len(calls)):
+            if device == "cpu":
+                taken[name].append(1e3 * measure_seconds(calls[name]))
+                continue
+            from triton.testing import do_bench
+
+            ms = do_bench(calls[name], warmup=2, rep=10, return_mode="median")
+            taken[name].append(ms)
+    return taken
+
+
+def find_kernel(call: Callable[[], object], device: str) -> str:
+    """Return the kernel, or on a CPU the operator, that takes most of a call's time."""
+    with profile() as run:
+        call()
+        if device == "cuda":
+            torch.cuda.synchronize()
+    kind, unit = DeviceType.CPU, "cpu"
+    if device == "cuda":
+        kind, unit = DeviceType.CUDA, "device"
+    events = [event for event in run.events() if event.device_type == kind]
+    time = f"self_{unit}_time_total"
+    longest = max(events, key=lambda event: getattr(event, time), default=None)
+    return longest.name if longest else "unknown"
+
+
+def measure_case(case: Case, device: str, rounds: int = ROUNDS) -> dict:
     """Return the times of the implementations that are right, and refusals."""
     inputs = draw_inputs(case, device)
     calls: dict[str, dict[str, Callable]] = {"forward": {}, "backward": {}}
@@ -199,13 +234,15 @@ def measure_case(case: Case, device: str, rounds: int = timing.ROUNDS) -> dict:
                 torch.cuda.synchronize()  # ends the run if the GPU is lost
     times = []
     for direction, ready in calls.items():
-        for name, taken in timing.time_in_turns(ready, device, rounds).items():
-            low, median, high = timing.compute_quartiles(taken)
+        for name, taken in time_in_turns(ready, device, rounds).items():
+            cuts = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
+            spread = torch.tensor(taken, dtype=torch.float64).quantile(cuts)
+            low, median, high = spread.tolist()
             size = inputs[0].element_size()
             found = {"pass": direction, "name": name, "ms": median}
             found["spread"] = (high - low) / median
             found["rate"] = case.measure_rate(direction, median / 1e3, size)
-            found["kernel"] = timing.find_kernel(ready[name], device)
+            found["kernel"] = find_kernel(ready[name], device)
             times.append(found)
     more = {"name": case.name, "shape": case.shape, "dtype": str(inputs[0].dtype)}
     return {**more, "times": times, "refused": refused}

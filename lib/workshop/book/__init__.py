@@ -12,7 +12,6 @@ from importlib import import_module
 # sixth of the time of a build.
 NEW_OBJECTS = 200_000
 PARTS = (
-    "alternative_texts",
     "cell_kinds",
     "chapter_opening",
     "code",

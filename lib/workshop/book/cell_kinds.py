@@ -32,17 +32,6 @@ def find_kind(tags: list[str]) -> str:
     return next((kind for kind in KINDS if kind in tags), "open")
 
 
-def read_title(source: str) -> str | None:
-    """Return the title in a cell's first line, if it has one."""
-    found = TITLE.match(source)
-    return found[1].strip() if found else None
-
-
-def read_source(cell: dict) -> str:
-    """Return a cell's source, which JSON may hold as a list of lines."""
-    return "".join(cell["source"])
-
-
 def take_runs(cell: dict) -> str:
     """Take the names of recorded runs out of a cell's outputs, as comments."""
     found = []
@@ -69,13 +58,13 @@ def fold_cells(notebook: dict) -> dict:
         if cell["cell_type"] != "code" or kind == "open":
             kept.append(cell)
             continue
-        source = read_source(cell)
-        title = read_title(source)
-        if title is None:
+        source = "".join(cell["source"])
+        if not (found := TITLE.match(source)):
             raise ValueError(
                 f"cell {number} is tagged {kind} but does not begin with "
                 f"`# @title ...`: {source[:60]!r}"
             )
+        title = found[1].strip()
         cell["source"] = TITLE.sub("", source, count=1) + take_runs(cell)
         after = (x for x in reversed(kept) if HIDDEN not in x["metadata"]["tags"])
         target = next(after, cell)
@@ -115,18 +104,41 @@ def open_folded(translator, node) -> None:
 
 
 def close_folded(translator, node) -> None:
-    """Close a folded cell."""
     translator.body.append("</details>\n")
 
 
-def fold_notebook(app, docname: str, source: list[str]) -> None:
-    """Fold the cells when Sphinx reads a notebook."""
+def copy_texts(notebook: dict) -> dict:
+    """Return the notebook with each figure's alternative text in its cell's metadata.
+
+    `show_figure(fig, alt=...)` stores the text beside the picture; MyST-NB takes it
+    from there.
+    """
+    for number, cell in enumerate(notebook["cells"]):
+        found = [
+            output.get("metadata", {}).get("image/png", {}).get("alt", "")
+            for output in cell.get("outputs", [])
+            if "image/png" in output.get("data", {})
+        ]
+        if not found:
+            continue
+        if len(found) > 1 or not found[0].strip():
+            raise ValueError(
+                f"cell {number} has {len(found)} figures with texts {found}; "
+                "each cell may show one figure, with a text"
+            )
+        image = cell["metadata"].setdefault("mystnb", {})
+        image.setdefault("image", {})["alt"] = found[0]
+    return notebook
+
+
+def change_notebook(app, docname: str, source: list[str]) -> None:
+    """Fold the cells and copy the texts when Sphinx reads a notebook."""
     from sphinx.errors import ExtensionError
 
-    path = Path(app.env.doc2path(docname))
-    if path.suffix == ".ipynb":
+    if Path(app.env.doc2path(docname)).suffix == ".ipynb":
         try:
-            source[0] = json.dumps(fold_cells(json.loads(source[0])))
+            notebook = copy_texts(json.loads(source[0]))
+            source[0] = json.dumps(fold_cells(notebook))
         except ValueError as error:
             raise ExtensionError(f"{docname}: {error}") from error
 
@@ -135,6 +147,6 @@ def setup(app) -> None:
     """Connect to Sphinx's reading of files, and to MyST-NB's hidden cells."""
     from myst_nb.sphinx_ext import HideCodeCellNode
 
-    app.connect("source-read", fold_notebook)
+    app.connect("source-read", change_notebook)
     app.connect("doctree-resolved", put_code_under_output)
     app.add_node(HideCodeCellNode, override=True, html=(open_folded, close_folded))

@@ -36,12 +36,10 @@ class Element(nodes.General, nodes.TextElement):
 
 
 def open_element(translator, node) -> None:
-    """Open an element of HTML."""
     translator.body.append(translator.starttag(node, node["tag"], ""))
 
 
 def close_element(translator, node) -> None:
-    """Close it."""
     translator.body.append(f"</{node['tag']}>")
 
 
@@ -70,7 +68,6 @@ def find_opening(doctree) -> nodes.bullet_list | None:
 
 
 def format_card(opening: nodes.bullet_list) -> Element:
-    """Return a chapter's opening list as a card."""
     card = Element(tag="dl", classes=["opening"])
     for item in opening:
         name, *text = item[0]

@@ -27,15 +27,12 @@ class Attention:
     """A row of the cheat sheet.
 
     Attributes:
-        name: what it is called.
         chapter: the file name of the chapter that builds it, without ending.
-        formula: in TeX.
         operations: multiplications and additions of its products, for one text.
         parameters: how many numbers are learned.
         largest: how many numbers the largest tensor holds that a call makes,
             its output aside.
         use: when to take it.
-        tanh: how many tanh are taken.
         at_most: whether operations and largest are bounds from above.
         sizes: axes that differ from the others' in the table of numbers.
     """
@@ -72,7 +69,6 @@ def format_cost(cost: str) -> str:
 
 
 def write_formula_table() -> str:
-    """Return the table of formulas and costs."""
     rows = [
         "| attention | formula | cost | parameters | take it for | chapter |",
         "|---|---|---|---|---|---|",

@@ -21,16 +21,10 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from attnbook.exercises.declare import Exercise
 from workshop.book import repository
+from workshop.book.notebook import KERNEL
 from workshop.book.solutions import BLOCK, find_exercises
 
 CHAPTERS = Path("chapters")
-KERNEL = {
-    "kernelspec": {
-        "display_name": "Python 3",
-        "language": "python",
-        "name": "python3",
-    }
-}
 HIDDEN = "attnbook.exercises."  # not available while grading
 
 
@@ -78,7 +72,7 @@ def read_exercises(path: Path) -> tuple[str, tuple[ChapterExercise, ...]]:
 
 def make_notebook(cells: list) -> nbformat.NotebookNode:
     """Return a notebook whose cells are named by their places."""
-    made = new_notebook(cells=cells, metadata=KERNEL)
+    made = new_notebook(cells=cells, metadata={"kernelspec": KERNEL})
     for number, cell in enumerate(made.cells):
         cell.id = f"cell-{number}"
     return made
@@ -93,7 +87,6 @@ def write_setup_cell() -> str:
 
 
 def make_student_notebook(path: Path) -> nbformat.NotebookNode:
-    """Return the notebook that is handed out."""
     heading, exercises = read_exercises(path)
     cells = [
         new_markdown_cell(f"# {heading}"),
@@ -161,7 +154,6 @@ def write_import(name: str, value: object, user: str) -> str:
 
 
 def list_mistakes(exercise: Exercise) -> str:
-    """Return a list of an exercise's named mistakes."""
     rows = [f"- `{m.slug}`: {m.because}." for m in exercise.mistakes]
     return "\n".join(["The check knows these mistakes by name:", "", *rows])
 

@@ -47,7 +47,6 @@ def write_run_table(root: Path) -> str:
 
 
 def write_run(name: str, record: dict, chapters: dict[str, str]) -> str:
-    """Return the row of a run."""
     results = ", ".join(
         form.format(record["results"][key])
         for key, form in MEASURES.items()

@@ -34,27 +34,16 @@ PATTERN = "[0-9][0-9]_*.md"
 
 @dataclass(frozen=True)
 class FrontMatter:
-    """What a chapter says of itself.
+    """What a chapter says of itself."""
 
-    Attributes:
-        slug: the chapter's file name without ending.
-        title: the topic, in the field's words.
-        question: what the chapter answers.
-        level: basic, intermediate or advanced.
-        gpu: whether Colab should offer a GPU for it.
-        exercises: minutes of its exercises together.
-        core: minutes of its core sections.
-        minutes: of all sections.
-    """
-
-    slug: str
+    slug: str  # the file's name without ending
     title: str
     question: str
-    level: str
-    gpu: bool
-    exercises: int
-    core: int
-    minutes: int
+    level: str  # basic, intermediate or advanced
+    gpu: bool  # whether Colab should offer one
+    exercises: int  # minutes
+    core: int  # minutes of the core sections
+    minutes: int  # of all sections
 
     @property
     def number(self) -> int:

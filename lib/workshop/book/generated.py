@@ -21,13 +21,10 @@ from workshop.book.reference import write_reference
 MARK = re.compile(r"(?m)^<!-- made by the build: ([\w ,;-]+) -->$")
 
 
-def write_chapter_table(root: Path) -> str:
-    """Return the first page's table of chapters."""
-    return list_chapters(read_chapters(root / "chapters"), times=True)
-
-
 MAKERS: dict[str, Callable[[Path], str]] = {
-    "chapters": write_chapter_table,
+    "chapters": lambda root: list_chapters(
+        read_chapters(root / "chapters"), times=True
+    ),
     "choice of masks": write_mask_choice,
     "formulas": lambda root: write_formula_table(),
     "numbers": lambda root: write_number_table(),

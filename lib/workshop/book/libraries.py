@@ -40,7 +40,6 @@ def read_libraries(root: Path) -> list[tuple[str, dict[str, str]]]:
 
 
 def write_versions(root: Path) -> str:
-    """Return the date of the record and the versions."""
     groups = json.loads((root / RECORD).read_text("utf8")).values()
     dates = sorted({group["date"] for group in groups})
     versions = sorted({words["version"] for _, words in read_libraries(root)})

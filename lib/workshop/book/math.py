@@ -49,7 +49,6 @@ CLOSING = re.compile(r"[.,;:!?)\]\N{RIGHT DOUBLE QUOTATION MARK}]+")
 
 @cache
 def start_engine():
-    """Return a JavaScript engine with KaTeX in it."""
     from py_mini_racer import MiniRacer
 
     katex = Path(find_spec("sphinxcontrib.katex").origin).parent
@@ -62,7 +61,6 @@ def start_engine():
 
 @cache
 def convert_to_mathml(tex: str, display: bool = False) -> str:
-    """Return a formula as MathML."""
     options = {
         "displayMode": display,
         "output": "mathml",
@@ -94,7 +92,6 @@ def render_formula(tex: str, place, display: bool = False) -> str:
 
 
 def write_inline(self, node: nodes.math) -> None:
-    """Write an inline formula."""
     self.body.append(render_formula(node.astext(), node))
     raise nodes.SkipNode
 
@@ -106,7 +103,9 @@ def write_block(self, node: nodes.math_block) -> None:
     below each other.
     """
     self.body.append(self.starttag(node, "div", CLASS="math-block"))
-    parts = split_formulas(replace_environment(node.astext()))
+    # KaTeX knows `aligned` alone.
+    tex = re.sub(r"\{(align|eqnarray)\*?\}", "{aligned}", node.astext())
+    parts = split_formulas(tex)
     for part in parts:
         shown = render_formula(part, node, display=True)
         if len(parts) > 1:
@@ -116,11 +115,6 @@ def write_block(self, node: nodes.math_block) -> None:
         self.body.append(f'<span class="eqno">({node["number"]})</span>')
     self.body.append("</div>\n")
     raise nodes.SkipNode
-
-
-def replace_environment(tex: str) -> str:
-    """Return a formula with its align environment as one KaTeX accepts."""
-    return re.sub(r"\{(align|eqnarray)\*?\}", "{aligned}", tex)
 
 
 def split_formulas(tex: str) -> list[str]:

@@ -4,8 +4,8 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
 
 from attnbook import exercises
 from attnbook.exercises.declare import Exercise
@@ -21,16 +21,8 @@ the row of its first mistake.
 """
 
 
-class Entry(NamedTuple):
-    """An exercise, the chapter that asks it, and the name of its check."""
-
-    chapter: str
-    name: str
-    exercise: Exercise
-
-
-def list_entries() -> Iterator[Entry]:
-    """Yield every exercise, in the order in which the chapters ask them."""
+def list_exercises() -> Iterator[tuple[str, str, Exercise]]:
+    """Yield chapter, check and exercise, in the order in which chapters ask them."""
     found = []
     for info in pkgutil.iter_modules(exercises.__path__, f"{exercises.__name__}."):
         chapter = find_chapter(info.name)
@@ -41,28 +33,22 @@ def list_entries() -> Iterator[Entry]:
         asked = text.partition("\n## Exercises\n")[2]
         checks = [name for name, x in vars(module).items() if isinstance(x, Exercise)]
         for name in sorted(checks, key=lambda name: (asked.find(f"{name}("), name)):
-            yield Entry(chapter, name, getattr(module, name))
+            yield chapter, name, getattr(module, name)
 
 
 def write_mistakes() -> str:
-    """Return the page."""
     parts = [HEAD]
-    for chapter, entries in groupby(list_entries(), key=lambda entry: entry.chapter):
+    for chapter, asked in groupby(list_exercises(), key=itemgetter(0)):
         parts.append(f"## [Chapter {int(chapter[:2])}]({chapter}.ipynb)\n")
-        parts.append(write_table(entries))
+        parts += ["| check | mistake | what it is |", "|---|---|---|"]
+        for _, check, exercise in asked:
+            name = f"`{check}`"  # once
+            for mistake in exercise.mistakes:
+                sentence = write_sentence(mistake.because)
+                parts.append(f"| {name} | `{mistake.slug}` | {sentence} |")
+                name = ""
+        parts.append("")
     return "\n".join(parts)
-
-
-def write_table(entries: Iterator[Entry]) -> str:
-    """Return the mistakes of a chapter's exercises; each check is named once."""
-    rows = ["| check | mistake | what it is |", "|---|---|---|"]
-    for entry in entries:
-        name = f"`{entry.name}`"
-        for mistake in entry.exercise.mistakes:
-            sentence = write_sentence(mistake.because)
-            rows.append(f"| {name} | `{mistake.slug}` | {sentence} |")
-            name = ""
-    return "\n".join(rows) + "\n"
 
 
 def write_sentence(text: str) -> str:

@@ -20,6 +20,7 @@ from workshop.book import repository
 from workshop.book.cell_kinds import FOLDED, KINDS, TITLE, find_kind
 
 CHAPTERS = Path("chapters")
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 KEPT = ("tags", "mystnb")
 PROGRESS = re.compile(r"\r|\d+%\|")
 # How Colab is asked for a GPU, by chapters whose front matter says `gpu: true`.
@@ -37,11 +38,7 @@ def normalize(
     """
     notebook.metadata = nbformat.from_dict(
         {
-            "kernelspec": {
-                "display_name": "Python 3",
-                "language": "python",
-                "name": "python3",
-            },
+            "kernelspec": KERNEL,
             "language_info": {"name": "python"},
             **(COLAB if gpu else {}),
         }
@@ -165,7 +162,6 @@ def needs_gpu(text: nbformat.NotebookNode) -> bool:
 
 
 def read_tags(cell: nbformat.NotebookNode) -> list[str]:
-    """Return a cell's tags."""
     return list(cell.metadata.get("tags", []))
 
 

@@ -44,17 +44,13 @@ def list_parts(app) -> list[dict]:
                 "slug": name.rpartition("/")[2],
             }
             for entry in part["chapters"]
-            for name in list_pages(app, entry)
+            # An entry names a file, or many.
+            for name in sorted(
+                fnmatch.filter(app.env.found_docs, entry.get("glob", entry.get("file")))
+            )
         ]
         found.append({"caption": part["caption"], "entries": entries})
     return found
-
-
-def list_pages(app, entry: dict) -> list[str]:
-    """Return the pages that an entry of the contents names: a file, or many."""
-    if "glob" not in entry:
-        return [entry["file"]]
-    return sorted(fnmatch.filter(app.env.found_docs, entry["glob"]))
 
 
 def list_sections(app, pagename: str) -> str:

@@ -27,14 +27,6 @@ BLOCK = re.compile(rf"(?ms)^[^\n]*{OPEN}[^\n]*\n.*?^[^\n]*{CLOSE}[^\n]*\n")
 TITLE = "# @title Setup: run this cell first\n"
 
 
-def require_address(url: str) -> None:
-    """Raise ValueError unless url is empty or like https://host/owner/name."""
-    if url and not ADDRESS.fullmatch(url):
-        raise ValueError(
-            f"{url!r} is not an address like https://github.com/owner/name"
-        )
-
-
 def read_address(root: Path = Path()) -> str:
     """Return the address that `_config.yml` holds, empty if it has none."""
     block = BLOCK.search((root / "_config.yml").read_text("utf8"))
@@ -96,7 +88,6 @@ elif missing:{stop}"""
 
 
 def make_colab_address(url: str, chapter: str) -> str:
-    """Return the address at which Colab opens a chapter."""
     path = url.removeprefix(GITHUB)
     host = "https://colab.research.google.com/github"
     return f"{host}/{path}/blob/{BRANCH}/chapters/{chapter}.ipynb"
@@ -115,7 +106,6 @@ def write_badges(url: str, chapters: list[str]) -> str:
 
 
 def set_config(text: str, url: str) -> str:
-    """Return `_config.yml` for this address."""
     text = BLOCK.sub("", text)
     for key in ("use_repository_button", "use_edit_page_button"):
         text = re.sub(rf"(?m)^(  {key}:).*$", rf"\1 {str(bool(url)).lower()}", text)
@@ -123,13 +113,11 @@ def set_config(text: str, url: str) -> str:
 
 
 def set_cell(source: str, url: str) -> str:
-    """Return a setup cell for this address."""
     rest = BLOCK.sub("", source + "\n").removeprefix(TITLE).rstrip("\n")
     return TITLE + add_marks(write_setup_lines(url)) + rest
 
 
 def set_chapter(text: str, url: str) -> str:
-    """Return a chapter's text for this address."""
     cell = re.compile(
         r"(?ms)^(```\{code-cell\}[^\n]*\n:tags: \[setup, hide-input\]\n\n)"
         r"(.*?)\n```$"
@@ -146,9 +134,16 @@ def set_readme(text: str, url: str, chapters: list[str]) -> str:
 
 
 def set_address(root: Path, url: str) -> None:
-    """Set the address of the book in `root`; an empty one takes it out."""
+    """Set the address of the book in `root`; an empty one takes it out.
+
+    Raises:
+        ValueError: if it is not like https://host/owner/name.
+    """
     url = url.rstrip("/").removesuffix(".git")
-    require_address(url)
+    if url and not ADDRESS.fullmatch(url):
+        raise ValueError(
+            f"{url!r} is not an address like https://github.com/owner/name"
+        )
     texts = sorted((root / "chapters").glob("[0-9][0-9]_*.md"))
     for path, changed in (
         (root / "_config.yml", lambda t: set_config(t, url)),

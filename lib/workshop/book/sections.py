@@ -25,21 +25,13 @@ NO_WORDS = re.compile(r"\$[^$]*\$|`[^`]*`|\]\([^)]*\)|<[^>]*>")
 
 @dataclass
 class Section:
-    """What one heading stands over, its subsections not included.
+    """What one heading stands over, its subsections not included."""
 
-    Attributes:
-        title: the heading without its mark; "" for a chapter's opening.
-        kind: "core", "deeper", "standing", or "" if it is not marked.
-        words: of prose.
-        lines: of code that is open.
-        figures: and predictions.
-    """
-
-    title: str
-    kind: str
-    words: int = 0
-    lines: int = 0
-    figures: int = 0
+    title: str  # without its mark; "" for a chapter's opening
+    kind: str  # "core", "deeper", "standing", or "" if it is not marked
+    words: int = 0  # of prose
+    lines: int = 0  # of code that is open
+    figures: int = 0  # and predictions
 
 
 def read_sections(text: str) -> list[Section]:
@@ -49,32 +41,23 @@ def read_sections(text: str) -> list[Section]:
     text = re.sub(r"(?s)<details>.*?</details>", "", text)
     for number, piece in enumerate(re.split(r"(?m)^```", text)):
         if number % 2:  # between two fences is code
-            found[-1].lines += len(re.findall(r"\n[^:\n]", piece)) * is_open_cell(piece)
+            cell = re.match(r"\{code-cell\}[^\n]*\n(?::tags: \[(.*?)\])?", piece)
+            if cell and not {*KINDS} & {*re.split(r",\s*", cell[1] or "")}:
+                found[-1].lines += len(re.findall(r"\n[^:\n]", piece))
             found[-1].figures += bool(FIGURE.search(piece))
             continue
         for line in piece.splitlines():
             if heading := HEADING.match(line):
                 signs, title = heading.groups()
-                kind = read_kind(title, inherited if signs == "###" else "")
+                kind = inherited if signs == "###" else ""
+                kind = kind or ("standing" if title.startswith(STANDING) else "")
+                if mark := MARK.search(title):
+                    kind = mark[1]
                 inherited = kind if signs == "##" else inherited
                 found.append(Section(MARK.sub("", title), kind))
             else:
                 found[-1].words += len(re.findall(r"[^\W\d_]+", NO_WORDS.sub("", line)))
     return found
-
-
-def read_kind(title: str, inherited: str) -> str:
-    """Return the kind that a heading's mark says, or that of its section."""
-    if mark := MARK.search(title):
-        return mark[1]
-    return inherited or ("standing" if title.startswith(STANDING) else "")
-
-
-def is_open_cell(piece: str) -> bool:
-    """Tell whether a fenced piece of text is a code cell that stays open."""
-    found = re.match(r"\{code-cell\}[^\n]*\n(?::tags: \[(.*?)\])?", piece)
-    tags = re.split(r",\s*", found[1] or "") if found else []
-    return bool(found) and not {*KINDS} & {*tags}
 
 
 def compute_minutes(text: str) -> tuple[int, int]:
@@ -95,7 +78,7 @@ def compute_minutes(text: str) -> tuple[int, int]:
     return add(core), add(sections)
 
 
-def label_headings(doctree) -> None:
+def label_headings(app, doctree) -> None:
     """Give marked headings a label, and deeper ones a way to the next core.
 
     The mark at the end of a heading becomes an inline node of the classes
@@ -148,11 +131,6 @@ def say_next(section, kind: str) -> str:
     return f"{what}: {title.strip()}"
 
 
-def label_page(app, doctree) -> None:
-    """Label the sections of a page, before its contents are collected."""
-    label_headings(doctree)
-
-
 def shorten_contents(app, doctree) -> None:
     """Keep only the label `deeper` in a page's contents."""
     contents = app.env.tocs[app.env.docname]
@@ -165,5 +143,5 @@ def shorten_contents(app, doctree) -> None:
 
 def setup(app) -> None:
     """Connect to Sphinx: before and after it collects a page's contents."""
-    app.connect("doctree-read", label_page, priority=400)
+    app.connect("doctree-read", label_headings, priority=400)
     app.connect("doctree-read", shorten_contents, priority=600)

@@ -53,13 +53,7 @@ def write_index(app, exception) -> None:
         (out / f"{old}.html").write_text(page, "utf8")
 
 
-def add_404_page(app, config) -> None:
-    """Add the page for lost readers."""
-    config.html_additional_pages["404"] = "404.html"
-
-
 def setup(app) -> None:
-    """Connect to Sphinx: a page more, and what is written last."""
-    app.connect("config-inited", add_404_page, priority=900)
+    """Connect to Sphinx: what a page says, and what is written last."""
     app.connect("html-page-context", show_home_address, priority=820)
     app.connect("build-finished", write_index, priority=900)

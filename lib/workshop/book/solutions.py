@@ -4,8 +4,7 @@ A chapter holds, after each exercise, a block that begins
 `<summary>Solution of <code>check_x</code></summary>`. It is plain HTML and
 Markdown, which pages, Colab and Jupyter all fold. A solution begins with the
 imports that the chapter's cells above it lack, so that it can be pasted there.
-`python -m workshop.book.solutions chapters/*.md` fills every such block anew; a
-test holds them fresh.
+`make pages` fills every such block anew; a test holds them fresh.
 """
 
 import ast
@@ -17,7 +16,6 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterator
-from pathlib import Path
 from types import CodeType
 
 from attnbook.exercises.declare import Exercise
@@ -64,7 +62,6 @@ def list_chapter_imports(text: str) -> set[str]:
 
 
 def list_global_names(code: CodeType) -> set[str]:
-    """Return the names of all globals that code reads."""
     names = {
         step.argval
         for step in dis.get_instructions(code)
@@ -138,8 +135,3 @@ def refresh_solutions(text: str) -> str:
         return write_solution(name, known[name], present)
 
     return BLOCK.sub(fresh, text)
-
-
-if __name__ == "__main__":
-    for path in map(Path, sys.argv[1:]):
-        path.write_text(refresh_solutions(path.read_text("utf8")), "utf8")

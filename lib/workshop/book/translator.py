@@ -65,7 +65,6 @@ class BookTranslator(HTML5Translator):
             self.body[-1] = self.body[-1].replace("<span", said, 1)
 
     def depart_inline(self, node) -> None:
-        """Close what `visit_inline` has opened."""
         if not (node["classes"] and {*node["classes"]} <= CROSS_REFERENCES):
             super().depart_inline(node)
 
@@ -75,7 +74,6 @@ class BookTranslator(HTML5Translator):
             super().visit_paragraph(node)
 
     def depart_paragraph(self, node) -> None:
-        """Close what `visit_paragraph` has opened."""
         if not is_alone_in_cell(node):
             super().depart_paragraph(node)
 
@@ -86,7 +84,6 @@ class BookTranslator(HTML5Translator):
         self.body.append(self.starttag(node, "table"))
 
     def depart_table(self, node) -> None:
-        """Close the table and its box."""
         super().depart_table(node)
         self.body.append("</div>\n")
 
@@ -136,7 +133,6 @@ class BookTranslator(HTML5Translator):
             super().visit_reference(node)
 
     def depart_reference(self, node) -> None:
-        """Close what `visit_reference` has opened."""
         if find_linked_figure(node) != ".svg":
             super().depart_reference(node)
 
@@ -163,7 +159,6 @@ def find_linked_figure(node) -> str:
 
 
 def register_theme(app) -> None:
-    """Register the theme and its translator."""
     app.add_html_theme(NAME, str(FOLDER))
     app.set_translator("html", BookTranslator)
 
@@ -186,7 +181,6 @@ def disconnect_default_theme(app) -> None:
 
 
 def setup(app) -> None:
-    """Connect to Sphinx."""
     register_theme(app)
     app.connect("builder-inited", disconnect_default_theme)
     app.connect("doctree-resolved", drop_kernel_settings, priority=900)

@@ -56,7 +56,6 @@ def find_member(files: dict[str, bytes], pattern: str, glyph: str) -> bytes:
 
 
 def read_archive(path: Path) -> dict[str, bytes]:
-    """Return the files of a pinned archive by their paths."""
     content = verify_checksum(path.read_bytes(), path.name, SHA256[path.name])
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         return {

@@ -95,7 +95,6 @@ class Paragraphs(HTMLParser):
 
 
 def read_paragraphs(page: str) -> dict[str, str]:
-    """Return the text of each paragraph of a page by its `id`."""
     parser = Paragraphs()
     parser.feed(page)
     parser.close()

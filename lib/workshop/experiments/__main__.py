@@ -50,7 +50,6 @@ def main(words: list[str] | None = None) -> None:
 
 
 def repeat_run(name: str, progress: bool) -> dict:
-    """Repeat a run and return its record."""
     if name in EXPERIMENTS:
         return EXPERIMENTS[name].run()
     return record_run(name, progress)

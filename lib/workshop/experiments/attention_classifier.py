@@ -14,7 +14,7 @@ Source: a recurrent encoder with additive attention and one linear output layer
 Axes: B batch, S words, M width of a state, K classes
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -29,30 +29,16 @@ FILLERS = NAMES - 1  # of the keyword task: names that have no class
 
 
 class QuestionBatch(NamedTuple):
-    """Sequences with a question each.
-
-    Attributes:
-        words: (B, S) the word at each position.
-        question: (B,) the name that is asked for.
-        answer: (B,) the class of that name.
-        evidence: (B,) the position of the word with that name.
-    """
+    """Sequences with a question each."""
 
     words: Int[Tensor, "B S"]
-    question: Int[Tensor, " B"]
-    answer: Int[Tensor, " B"]
-    evidence: Int[Tensor, " B"]
-
-    def to(self, device: torch.device | str) -> "QuestionBatch":
-        """Return the batch on a device."""
-        return QuestionBatch(*(x.to(device) for x in self))
+    question: Int[Tensor, " B"]  # the name that is asked for
+    answer: Int[Tensor, " B"]  # the class of that name
+    evidence: Int[Tensor, " B"]  # the position of the word with that name
 
 
 def draw_question_task(count: int, length: int, rng: torch.Generator) -> QuestionBatch:
-    """Return sequences of different names, each with a random class.
-
-    The batch is on the generator's device.
-    """
+    """Return sequences of different names, each with a random class."""
     names, classes, evidence = draw_sequences(count, length, NAMES, rng)
     words = CLASSES * names + classes
     return QuestionBatch(
@@ -63,11 +49,10 @@ def draw_question_task(count: int, length: int, rng: torch.Generator) -> Questio
 def draw_keyword_task(count: int, length: int, rng: torch.Generator) -> QuestionBatch:
     """Return sequences in which one word has a class, and one question.
 
-    The other words are fillers: names that always have class 0. The batch is on
-    the generator's device.
+    The other words are fillers: names that always have class 0.
     """
     names, classes, evidence = draw_sequences(count, length, FILLERS, rng)
-    positions = torch.arange(length, device=rng.device)
+    positions = torch.arange(length)
     here = positions == evidence[:, None]
     keyword = CLASSES * FILLERS + classes
     words = torch.where(here, keyword, CLASSES * names)
@@ -81,27 +66,20 @@ def draw_sequences(
     """Return different names, random classes, and one random position each."""
     if length > names:
         raise ValueError(f"{length} words need as many different names, not {names}")
-    by_rng: dict[str, Any] = {"generator": rng, "device": rng.device}
-    order = torch.rand(count, names, **by_rng).argsort(dim=1)
-    classes = torch.randint(CLASSES, (count, length), **by_rng)
-    evidence = torch.randint(length, (count,), **by_rng)
+    order = torch.rand(count, names, generator=rng).argsort(dim=1)
+    classes = torch.randint(CLASSES, (count, length), generator=rng)
+    evidence = torch.randint(length, (count,), generator=rng)
     return order[:, :length], classes, evidence
 
 
 def take_word(
     words: Int[Tensor, "B S"], position: Int[Tensor, " B"]
 ) -> Int[Tensor, " B"]:
-    """Return the entry of each row at its position."""
     return words.gather(1, position[:, None])[:, 0]
 
 
 class EmbeddingEncoder(nn.Module):
-    """Word embeddings as states: a state depends on its own word alone.
-
-    Args:
-        symbols: number of words.
-        width: M.
-    """
+    """Word embeddings as states: a state depends on its own word alone."""
 
     def __init__(self, symbols: int, width: int):
         super().__init__()
@@ -119,10 +97,6 @@ class AttentionClassifier(nn.Module):
 
     The question enters through the attention scores alone: the output layer
     reads the context vector.
-
-    Args:
-        encoder: with an attribute `embed` and the width M of its states.
-        width: of a question's vector and of the attention's hidden layer.
     """
 
     def __init__(self, encoder: "Encoder | EmbeddingEncoder", width: int = 32):
@@ -133,14 +107,12 @@ class AttentionClassifier(nn.Module):
         self.output = nn.Linear(encoder.width, CLASSES)
 
     def encode(self, words: Int[Tensor, "B S"]) -> Float[Tensor, "B S M"]:
-        """Return the states of the words."""
         lengths = words.new_full(words.shape[:1], words.shape[1])
         return self.encoder(words, lengths).states
 
     def compute_weights(
         self, states: Float[Tensor, "B S M"], question: Int[Tensor, " B"]
     ) -> Float[Tensor, "B S"]:
-        """Return the attention weights of the words."""
         query = self.question(question)[:, None]
         scores = self.attention(query, self.attention.key(states))
         return scores[:, 0].softmax(dim=-1)
@@ -171,5 +143,4 @@ class UniformClassifier(AttentionClassifier):
     def compute_weights(
         self, states: Float[Tensor, "B S M"], question: Int[Tensor, " B"]
     ) -> Float[Tensor, "B S"]:
-        """Return equal weights, whatever the question."""
         return torch.full_like(states[..., 0], 1 / states.shape[1])

@@ -16,7 +16,7 @@ from itertools import product
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from attnbook.diagnose.explanations import (
@@ -73,7 +73,6 @@ class Tested:
 def build_model(
     encoder: str, seed: int, kind: type[AttentionClassifier]
 ) -> AttentionClassifier:
-    """Return a new model with one of the encoders."""
     with use_seed(seed):
         if encoder == "recurrent":
             return kind(Encoder(WORDS, EMBEDDING, HIDDEN))
@@ -128,7 +127,6 @@ def train_to_imitate(
 def predict(
     model: AttentionClassifier, question: Tensor, words: Tensor
 ) -> Float[Tensor, "B K"]:
-    """Return the probabilities of the classes."""
     return model(words, question)[0].softmax(-1)
 
 
@@ -176,12 +174,6 @@ def summarize(tested: Tested) -> dict:
     }
 
 
-def find_twins(batch: QuestionBatch) -> Bool[Tensor, " B"]:
-    """Return whether another word of the sequence has the answer's class."""
-    same = batch.words % CLASSES == batch.answer[:, None]
-    return same.sum(-1) > 1
-
-
 def find_other_weights(tested: Tested, seed: int) -> dict:
     """Return how far weights can be from a model's own, with the same output."""
     states = tested.model.encode(tested.batch.words).detach()
@@ -194,20 +186,13 @@ def find_other_weights(tested: Tested, seed: int) -> dict:
         torch.rand(tested.weights.shape, generator=rng)
     found = find_adversarial_weights(read, tested.weights, rng, EPSILON)
     divergence = jensen_shannon(found, tested.weights)
-    twins = find_twins(tested.batch)
+    same = tested.batch.words % CLASSES == tested.batch.answer[:, None]
+    twins = same.sum(-1) > 1  # another word has the answer's class
     return {
         "adversarial_divergence": float(divergence.mean()),
         "adversarial_divergence_with_twin": float(divergence[twins].mean()),
         "adversarial_divergence_without": float(divergence[~twins].mean()),
         "with_twin": int(twins.sum()),
-    }
-
-
-def compare_models(tested: Tested, base: Tested) -> dict:
-    """Return how a model's outputs and weights differ from another's."""
-    return {
-        "output_change": float(total_variation(tested.output, base.output).mean()),
-        "divergence": float(jensen_shannon(tested.weights, base.weights).mean()),
     }
 
 
@@ -217,18 +202,14 @@ def run_seed(task: str, encoder: str, seed: int) -> dict[str, Tested]:
     def make(kind: type[AttentionClassifier]) -> AttentionClassifier:
         return build_model(encoder, seed, kind)
 
-    models, losses = {"plain": make(AttentionClassifier)}, {}
-    losses["plain"] = partial(train_to_answer, models["plain"], 0.0)
-    models["uniform"] = make(UniformClassifier)
-    losses["uniform"] = partial(train_to_answer, models["uniform"], 0.0)
-    models["deceptive 1"] = make(AttentionClassifier)
-    losses["deceptive 1"] = partial(train_to_answer, models["deceptive 1"], 1.0)
-    models["adversary"] = make(AttentionClassifier)
-    losses["adversary"] = partial(
-        train_to_imitate, models["adversary"], models["plain"]
-    )
-    for name, model in models.items():
-        train(model, task, seed, losses[name])
+    plain, uniform = make(AttentionClassifier), make(UniformClassifier)
+    deceptive, adversary = make(AttentionClassifier), make(AttentionClassifier)
+    train(plain, task, seed, partial(train_to_answer, plain, 0.0))
+    train(uniform, task, seed, partial(train_to_answer, uniform, 0.0))
+    train(deceptive, task, seed, partial(train_to_answer, deceptive, 1.0))
+    train(adversary, task, seed, partial(train_to_imitate, adversary, plain))
+    models = {"plain": plain, "uniform": uniform}
+    models |= {"deceptive 1": deceptive, "adversary": adversary}
     return {name: test_model(model, task) for name, model in models.items()}
 
 
@@ -236,14 +217,19 @@ def summarize_seed(
     task: str, encoder: str, seed: int, tested: dict[str, Tested]
 ) -> list[dict]:
     """Return the rows of the record for the models of one seed."""
-    rows = []
+    rows, base = [], tested["plain"]
     for name, one in tested.items():
         row = {"task": task, "encoder": encoder, "training": name, "seed": seed}
         row |= summarize(one)
         if name == "plain":
             row |= find_other_weights(one, seed)
         else:
-            row["against_plain"] = compare_models(one, tested["plain"])
+            changes = total_variation(one.output, base.output)
+            divergence = jensen_shannon(one.weights, base.weights)
+            row["against_plain"] = {
+                "output_change": float(changes.mean()),
+                "divergence": float(divergence.mean()),
+            }
         rows.append(row)
     return rows
 

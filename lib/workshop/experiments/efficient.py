@@ -9,6 +9,7 @@ Axes: B batch, H heads, T positions, N pairs
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from workshop.experiments.positions import (
     SYMBOLS,
     draw_batch,
     draw_copying,
+    draw_windows,
     measure_copying_error,
 )
 from workshop.experiments.record import get_device, recorded
@@ -52,7 +54,6 @@ class Study:
 
 
 def build_model(study: Study, method: str, seed: int) -> MixerModel:
-    """Return a new model of a study."""
     with use_seed(seed):
         return MixerModel(method=method, **study.sizes).to(get_device())
 
@@ -103,11 +104,8 @@ def train_all(study: Study, methods: Iterable[str]) -> dict:
 
 KEYS, VALUES = 128, 64
 PAIRS = (4, 8, 16, 32, 64)
-RECALL_STEPS, TOKENS, RECALL_TESTED = (
-    600,
-    1536,
-    128,
-)  # tokens of a batch, test sequences
+RECALL_STEPS = 600
+TOKENS, RECALL_TESTED = 1536, 128  # of a batch; test sequences
 RECALL_SIZES = {"symbols": KEYS + VALUES, "width": 64, "heads": 4, "hidden": 128}
 
 
@@ -202,13 +200,7 @@ def count_state_numbers() -> dict[str, list[int]]:
 
 
 COPY_TIMES, COPY_STEPS, COPY_TESTED = (1, 2, 4), 500, 64
-COPY_METHODS = (*MIXERS, "full, rotary")
 COPY_SIZES = {"symbols": SYMBOLS + 1, "width": 64, "heads": 4, "hidden": 128}
-
-
-def draw_copies(rng: torch.Generator) -> Batch:
-    """Return a batch to train on; none is longer than LENGTH."""
-    return draw_batch("copy", rng)
 
 
 def validate_copying(model: nn.Module) -> float:
@@ -229,7 +221,13 @@ def measure_errors(model: nn.Module) -> dict[str, list[float]]:
     }
 
 
-COPYING = Study(COPY_SIZES, COPY_STEPS, draw_copies, validate_copying, measure_errors)
+COPYING = Study(
+    COPY_SIZES,
+    COPY_STEPS,
+    partial(draw_batch, "copy"),
+    validate_copying,
+    measure_errors,
+)
 
 
 @recorded(seeds=SEEDS)
@@ -242,45 +240,30 @@ def efficient_copying() -> dict:
         al. (2024), section 3, https://arxiv.org/abs/2402.01032; the experiment is
         ours.
     """
-    return train_all(COPYING, COPY_METHODS)
+    return train_all(COPYING, MIXERS)
 
 
 TEXT_LENGTH, TEXT_BATCH, TEXT_STEPS, TEXT_TESTED = 256, 8, 400, 128
 TEXT_SIZES = {"width": 64, "heads": 4, "hidden": 128}
 
 
-def draw_windows(rng: torch.Generator) -> Batch:
-    """Return random windows of the training text and what comes next."""
-    last = len(encode_characters("train")[0]) - TEXT_LENGTH
-    starts = torch.randint(last, (TEXT_BATCH,), generator=rng)
-    return cut_windows("train", starts, TEXT_LENGTH)
-
-
-def draw_test_windows(model: MixerModel) -> Batch:
-    """Return evenly spread windows of the test text, and what comes next."""
+def measure_losses(model: MixerModel) -> dict[str, float]:
+    """Return the loss on evenly spread windows of the test text, in nats."""
     gap = (len(encode_characters("test")[0]) - TEXT_LENGTH - 1) // TEXT_TESTED
     made = cut_windows("test", gap * torch.arange(TEXT_TESTED), TEXT_LENGTH)
-    return made[0].to(find_device(model)), made[1].to(find_device(model))
-
-
-def validate_text(model: MixerModel) -> float:
-    """Return the loss on the validation text, in nats a character."""
-    return compute_held_out_loss(model, "valid", TEXT_LENGTH, TEXT_TESTED)
-
-
-def measure_losses(model: MixerModel) -> dict[str, float]:
-    """Return the test loss, in nats a character."""
-    ids, wanted = draw_test_windows(model)
+    ids, wanted = (x.to(find_device(model)) for x in made)
     return {"loss": float(compute_next_token_loss(model(ids), wanted))}
-
-
-def make_text_study() -> Study:
-    """Return the study, whose symbols are those of the training text."""
-    sizes = TEXT_SIZES | {"symbols": encode_characters("train")[1]}
-    return Study(sizes, TEXT_STEPS, draw_windows, validate_text, measure_losses)
 
 
 @recorded(seeds=SEEDS)
 def efficient_language_model() -> dict:
     """Record the loss of every method on held-out text."""
-    return train_all(make_text_study(), MIXERS)
+    sizes = TEXT_SIZES | {"symbols": encode_characters("train")[1]}
+    study = Study(
+        sizes,
+        TEXT_STEPS,
+        partial(draw_windows, TEXT_BATCH, TEXT_LENGTH),
+        lambda model: compute_held_out_loss(model, "valid", TEXT_LENGTH, TEXT_TESTED),
+        measure_losses,
+    )
+    return train_all(study, MIXERS)

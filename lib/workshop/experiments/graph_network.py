@@ -47,13 +47,7 @@ def join_selves(like: Int[Tensor, "2 L"], nodes: int) -> Int[Tensor, "2 N"]:
 
 
 class NeighborMean(nn.Module):
-    """Returns the mean of the neighbors' projections; the heads do not differ.
-
-    Args:
-        inputs: I.
-        width: F.
-        heads: H.
-    """
+    """Returns the mean of the neighbors' projections; the heads do not differ."""
 
     def __init__(self, inputs: int, width: int, heads: int):
         super().__init__()
@@ -99,7 +93,6 @@ class GraphAttention(NeighborMean):
     def score(
         self, projected: Float[Tensor, "H N F"], edges: Int[Tensor, "2 E"]
     ) -> Float[Tensor, "H E"]:
-        """Return GAT's scores."""
         return score_static(projected, edges, self.a)
 
 
@@ -114,7 +107,6 @@ class GraphAttentionV2(NeighborMean):
     def score(
         self, projected: Float[Tensor, "H N F"], edges: Int[Tensor, "2 E"]
     ) -> Float[Tensor, "H E"]:
-        """Return GATv2's scores."""
         return score_dynamic(projected, projected, edges, self.a)
 
 
@@ -128,13 +120,7 @@ NEIGHBOR_LAYERS: dict[str, type[NeighborMean]] = {
 class GraphNetwork(nn.Module):
     """Two layers of one kind, with ELU and dropout between them.
 
-    Args:
-        layer: `NeighborMean`, `GraphAttention` or `GraphAttentionV2`.
-        inputs: I.
-        classes: K, the width of the second layer's only head.
-        width: F of the first layer.
-        heads: H of the first layer.
-        dropout: of the features and of the hidden ones.
+    `width` and `heads` are those of the first layer; the second has one head.
     """
 
     def __init__(
@@ -158,7 +144,6 @@ class GraphNetwork(nn.Module):
         second_edges: Int[Tensor, "2 E2"] | None = None,
         weights: Sequence[Tensor | None] = (None, None),
     ) -> Float[Tensor, "N K"]:
-        """Return the logits of the classes."""
         check_edges(edges, len(features))
         hidden = self.encode(features, edges, weights[0])
         second = edges if second_edges is None else second_edges

@@ -81,23 +81,21 @@ def train_trial(trial: Trial, seed: int) -> GraphNetwork:
     return model.eval()
 
 
-def score_trial_weights(model: GraphNetwork, task: GraphTask) -> float:
-    """Return the mean weight on right neighbors, over heads and nodes."""
-    weights = model.first.compute_weights(task.features, task.edges)
-    count, target = len(task.labels), task.edges[1]
-    scored = [measure_mass(head, target, task.right, count)[0] for head in weights]
-    return float(torch.stack(scored).mean())
-
-
 @torch.no_grad()
 def score_trial(trial: Trial, model: GraphNetwork) -> dict:
     """Return accuracy and weight on right neighbors, on graphs of no training."""
     rng = torch.Generator().manual_seed(10**6)
     tasks = [trial.draw(rng) for _ in range(TESTED)]
     found = [trial.classify(model, x).argmax(-1) == x.labels for x in tasks]
+    masses = []
+    for task in tasks:
+        weights = model.first.compute_weights(task.features, task.edges)
+        given = task.edges[1], task.right, len(task.labels)
+        shares = torch.stack([measure_mass(head, *given)[0] for head in weights])
+        masses.append(float(shares.mean()))
     return {
         "accuracy": float(torch.cat(found).double().mean()),
-        "mass": sum(score_trial_weights(model, x) for x in tasks) / len(tasks),
+        "mass": sum(masses) / len(masses),
     }
 
 
@@ -245,20 +243,15 @@ def score_page_weights(run: Trained) -> dict:
     return found
 
 
-def score_with_shuffled_weights(run: Trained, seed: int) -> float:
-    """Return the accuracy with weights shuffled in each neighborhood."""
-    rng, target = torch.Generator().manual_seed(seed), run.edges[1]
-    shuffled = [shuffle_within_targets(x, target, rng) for x in get_weights(run)]
-    return get_accuracy(run, shuffled)
-
-
 def measure_seed(graph: HelpGraph, method: str, seed: int) -> dict:
     """Return what the record says of one network."""
     run = train_on_pages(graph, method, seed)
     row = {"accuracy": get_accuracy(run)}
     if METHODS[method][0] != "mean" and METHODS[method][1] == "links":
         row |= score_page_weights(run)
-        row["shuffled"] = score_with_shuffled_weights(run, seed)
+        rng, target = torch.Generator().manual_seed(seed), run.edges[1]
+        shuffled = [shuffle_within_targets(x, target, rng) for x in get_weights(run)]
+        row["shuffled"] = get_accuracy(run, shuffled)
     return row
 
 

@@ -159,16 +159,12 @@ def examine(
     """Return how many heads raise an alarm, the loss, and the leak."""
     numbers = measure_decoder(model, ids)
     logits = model(ids[None])[0]
+    raised = {}
+    for source, thresholds in limits.items():
+        alarms = compare_with_thresholds(numbers, thresholds)
+        raised[source] = len({(x.layer, x.head) for x in alarms})
     return {
-        "raised": {
-            source: len(
-                {
-                    (x.layer, x.head)
-                    for x in compare_with_thresholds(numbers, thresholds)
-                }
-            )
-            for source, thresholds in limits.items()
-        },
+        "raised": raised,
         "loss": float(F.cross_entropy(logits[:-1], ids[1:])),
         "leak": float(torch.as_tensor(measure_leak(model, ids[None, :SHORT])).amax()),
     }

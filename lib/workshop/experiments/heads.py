@@ -96,10 +96,8 @@ def heads_readout() -> dict:
 # cached for each item 2 G D.
 SETTINGS = {
     "equal parameters": [(8, 8, 8), (12, 4, 8), (14, 2, 8), (15, 1, 8)],
-    "equal cache": [
-        (1, 1, 16), (2, 2, 8), (4, 4, 4), (8, 2, 8), (8, 1, 16),
-    ],
-}  # fmt: skip
+    "equal cache": [(1, 1, 16), (2, 2, 8), (4, 4, 4), (8, 2, 8), (8, 1, 16)],
+}
 
 
 class FreeWidthAttention(GroupedQueryAttention):
@@ -193,7 +191,7 @@ def prune_greedily(
     choose: Callable[[], float],
     test: Callable[[], float],
 ) -> dict[str, list]:
-    """Return test errors with each head gone, and of a greedy removal."""
+    """Return the test errors of a greedy removal."""
     without = partial(make_pruned_measure, output, heads)
     gone: set[int] = set()
     curve = [{"error": test()}]
@@ -201,7 +199,7 @@ def prune_greedily(
         left = [h for h in range(heads) if h not in gone]
         gone.add(min(left, key=lambda h: without(gone | {h}, choose)))
         curve.append({"error": without(gone, test)})
-    return {"alone": [without({h}, test) for h in range(heads)], "curve": curve}
+    return {"curve": curve}
 
 
 def prune_pronunciation(seed: int, heads: int) -> dict:

@@ -75,26 +75,21 @@ DEPTHS, WARMUPS = (2, 8), (0.0, 0.25)
 NORM_STEPS, NORM_RATE, MEAN = 160, 3e-3, 10
 
 
-def choose_size(norm: str, blocks: int) -> Size:
-    """Return the size of a model with its norms before or after."""
-    return Size(32, 4, 128, blocks, residual=RESIDUALS[norm])
-
-
-def measure_gradient_norms(model: LanguageModel) -> list[float]:
-    """Return the norm of the gradient of each block's last matrix."""
-    return [float(block.feed_forward.down.weight.grad.norm()) for block in model.blocks]
-
-
 def train_with_norm(norm: str, blocks: int, warmup: float, seed: int) -> dict:
-    """Train once: the loss, and the gradients of the first step."""
-    model = build_character_model(seed, choose_size(norm, blocks)).to(get_device())
+    """Train once: the loss, and the norms of the first step's gradients.
+
+    They are those of each block's last matrix.
+    """
+    size = Size(32, 4, 128, blocks, residual=RESIDUALS[norm])
+    model = build_character_model(seed, size).to(get_device())
     losses: list[float] = []
-    first: list[list[float]] = []
+    norms: list[float] = []
 
     def each(step: int, loss: float) -> None:
         losses.append(loss)
         if step == 1:  # after the first backward pass
-            first.append(measure_gradient_norms(model))
+            last = (block.feed_forward.down.weight for block in model.blocks)
+            norms.extend(float(weight.grad.norm()) for weight in last)
 
     train_language_model(
         model, LanguageModelRecipe(NORM_STEPS, NORM_RATE, warmup), seed, [each]
@@ -103,7 +98,7 @@ def train_with_norm(norm: str, blocks: int, warmup: float, seed: int) -> dict:
     return {
         "loss": means,
         "valid_loss": compute_held_out_loss(model, "valid", 64),
-        "first_gradients": first[0],
+        "first_gradients": norms,
     }
 
 
@@ -225,7 +220,6 @@ class PreRMSNorm(PreNorm):
 
 
 def build_attention(made: set[str]) -> MultiHeadAttention:
-    """Return the attention that has these changes."""
     if "QK-norm" in made:
         return ModernAttention(WIDTH, HEADS, GROUPS)
     groups = GROUPS if "grouped queries" in made else HEADS
@@ -234,7 +228,6 @@ def build_attention(made: set[str]) -> MultiHeadAttention:
 
 
 def build_changed(last: str, seed: int) -> LanguageModel:
-    """Return the model with all changes up to the last one."""
     made = {*CHANGES[: CHANGES.index(last) + 1]}
     residual = PreNorm if "pre-norm" in made else PostNorm
     if "RMSNorm" in made:

@@ -26,6 +26,7 @@ from attnbook.attention.recurrent import (
     position_offsets,
 )
 from attnbook.data import Splits, grammar
+from attnbook.models.devices import use_seed
 from attnbook.models.recurrent import (
     BahdanauDecoder,
     Encoder,
@@ -83,7 +84,6 @@ class StatelessDecoder(DecoderVariant):
     """The recurrent step starts from zeros."""
 
     def pass_state(self, state):
-        """Return zeros."""
         return tuple(torch.zeros_like(x) for x in state)
 
 
@@ -137,8 +137,7 @@ def draw_task() -> Task:
 
 def build_model(data: Task, decoder: type[nn.Module], seed: int) -> EncoderDecoder:
     """Return a new model of the size that chapter 2 trains."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with use_seed(seed):
         encoder = Encoder(len(data.sources), embedding=48, hidden=48)
         made = decoder(len(data.targets), 48, 96, 96, readout=48, alignment=48)
     return EncoderDecoder(encoder, made)
@@ -289,8 +288,7 @@ VARIANTS = {
 
 def build_luong(data: Task, variant: Variant, seed: int) -> EncoderDecoder:
     """Return a new model of the size of chapter 2's mistakes."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with use_seed(seed):
         encoder = Encoder(len(data.sources), WIDTH // 2, WIDTH // 2)
         decoder = variant.decoder(
             len(data.targets),

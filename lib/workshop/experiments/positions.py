@@ -23,6 +23,7 @@ from attnbook.positions.rotary import (
     scale_llama3,
     scale_ntk_aware,
 )
+from attnbook.training.language_modeling import cut_windows
 from attnbook.training.loop import IGNORED_TARGET, compute_next_token_loss, optimize
 from workshop.experiments.record import get_device, recorded
 
@@ -48,20 +49,19 @@ def draw_copying(
     return whole[:, :-1], wanted
 
 
-def draw_reading(
-    count: int, rng: torch.Generator
+def draw_windows(
+    count: int, length: int, rng: torch.Generator
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
     """Return random windows of the training text and what comes next."""
-    text, _ = encode_characters("train")
-    starts = torch.randint(len(text) - LENGTH, (count, 1), generator=rng)
-    windows = text[starts + torch.arange(LENGTH + 1)]
-    return windows[:, :-1], windows[:, 1:]
+    last = len(encode_characters("train")[0]) - length
+    starts = torch.randint(last, (count,), generator=rng)
+    return cut_windows("train", starts, length)
 
 
 def draw_batch(task: str, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     """Return a batch to train on; none is longer than LENGTH."""
     if task == "text":
-        return draw_reading(SIZE, rng)
+        return draw_windows(SIZE, LENGTH, rng)
     half = int(torch.randint(4, LENGTH // 2 + 1, (), generator=rng))
     return draw_copying(SIZE, half, rng)
 

@@ -10,7 +10,6 @@ from workshop.experiments.scoring import make_validation_metrics
 
 
 def change_seed(run: Run, seed: int, **changes) -> Run:
-    """Return the run with another seed, and other changes."""
     return replace(run, recipe=replace(run.recipe, seed=seed), **changes)
 
 
@@ -62,7 +61,7 @@ VARIANTS = {
 # The maps of the chapter are drawn with these models' weights.
 DRAWN = ("general", "location", "predictive", "monotonic")
 LUONG_RUNS = {
-    "libreoffice_luong_dot_0": replace(HELP, **LUONG | {"score": "dot"}),
+    "libreoffice_luong_dot_0": replace(HELP, after=True, score="dot"),
     **{
         f"grammar_luong_{name}_{s}": change_seed(
             SHORT_TALK, s, ship=s == 0 and name in DRAWN, **changes
@@ -167,7 +166,7 @@ def sweep_speller(name: str) -> dict:
     best = min(rows, key=lambda row: row["valid_loss"])
     again = {"rate": (best["rate"],), "size": (best["size"],)}
     rows += sweep(train, **again, seed=MORE_SEEDS)
-    return {"rows": rows, "model": name}
+    return {"rows": rows}
 
 
 @recorded(seeds=(0, *MORE_SEEDS), **SETTINGS)

@@ -92,7 +92,6 @@ def measure_peak_in_process(name: str) -> dict[str, float]:
 
 
 def make_training_step(name: str) -> Callable:
-    """Return one step of training on a fixed batch."""
     run = replace(RUNS[STEPS[name]], ship=False)
     data = run.data()
     pairs = data.encode(p for p in data.splits.train if len(p.source) == 12)

@@ -13,7 +13,7 @@ from torch import nn
 from attnbook.data import Pair, grammar, libreoffice
 from attnbook.models.devices import find_device
 from attnbook.training.metrics import alignment_error_rate, bleu
-from attnbook.training.search import SearchResult, beam_search
+from attnbook.training.search import beam_search
 from attnbook.training.tasks import (
     Task,
     compute_error_rate,
@@ -23,7 +23,6 @@ from attnbook.training.tasks import (
 
 # English words of a test sentence: the shortest and the longest of each bucket.
 LENGTH_BUCKETS = ((3, 9), (10, 19), (20, 29), (30, 39), (40, 50))
-EXAMPLE_LENGTHS = (6, 10, 16, 24, 34)
 
 
 def make_validation_metrics(name: str, data: Task) -> Callable[[nn.Module], dict]:
@@ -54,7 +53,12 @@ def score_test_set(name: str, data: Task, model: nn.Module, attention: bool) -> 
         long = grammar.load_long()
         results["long"] = score_sequences(data, model, long)
         if attention:
-            shift = find_best_shift(data, model, data.splits.valid)
+            # The constant shift of all links that errs least on held-out pairs.
+            valid = data.splits.valid
+            links = predict_links(data, model, valid)
+            shift = min(
+                range(-2, 3), key=lambda by: compute_shifted_error(links, valid, by)
+            )
             results |= {"shift": shift}
             results |= score_alignment(data, model, data.splits.test, shift)
             results["long"] |= score_alignment(data, model, long, shift)
@@ -92,14 +96,8 @@ def score_alignment(data: Task, model: nn.Module, pairs: Sequence, shift: int) -
     }
 
 
-def find_best_shift(data: Task, model: nn.Module, pairs: Sequence) -> int:
-    """Return the constant shift of all links that errs least on these pairs."""
-    links = predict_links(data, model, pairs)
-    return min(range(-2, 3), key=lambda by: compute_shifted_error(links, pairs, by))
-
-
 def score_translation(data: Task, model: nn.Module) -> dict:
-    """Return BLEU of greedy and beam search, by length, and some examples."""
+    """Return BLEU of greedy and beam search, and by length."""
     pairs = data.splits.test
     found = data.generate(model, pairs)
     outputs = [libreoffice.join_pieces(data.targets.decode(f.ids)) for f in found]
@@ -112,42 +110,21 @@ def score_translation(data: Task, model: nn.Module) -> dict:
             "count": len(rows),
             **bootstrap_bleu([outputs[i] for i in rows], [wanted[i] for i in rows]),
         }
-    some = range(0, len(pairs), 5)
-    searched = [
-        libreoffice.join_pieces(data.targets.decode(search_best(model, data, pairs[i])))
-        for i in some
-    ]
+    some, searched = range(0, len(pairs), 5), []
+    for i in some:
+        source = torch.tensor(data.encode_source(pairs[i].source))
+        source = source.to(find_device(model))
+        best = beam_search(model, source, 4, 100, length_power=1.0)[0]
+        searched.append(libreoffice.join_pieces(data.targets.decode(best.ids)))
     chosen = [wanted[i] for i in some]
-    examples = [words.index(n) for n in EXAMPLE_LENGTHS if n in words]
     return {
         **bootstrap_bleu(outputs, wanted),
         "by_length": table,
         "every_fifth": {
-            "count": len(chosen),
             "greedy": bleu([outputs[i] for i in some], chosen),
             "beam_4": bleu(searched, chosen),
         },
-        "examples": [describe_example(data, pairs[i], found[i]) for i in examples],
     }
-
-
-def search_best(model: nn.Module, data: Task, pair: Pair) -> tuple[int, ...]:
-    """Return the best output of a beam of 4, scores divided by length."""
-    source = torch.tensor(data.encode_source(pair.source), device=find_device(model))
-    return beam_search(model, source, 4, 100, length_power=1.0)[0].ids
-
-
-def describe_example(data: Task, pair: Pair, found: SearchResult) -> dict:
-    """Return a test pair, the model's output and its attention weights."""
-    shown = {
-        "source": list(pair.source),
-        "reference": list(pair.target),
-        "output": list(data.targets.decode(found.ids)),
-    }
-    if found.weights is not None:
-        rows = found.weights[:, : len(pair.source)].tolist()
-        shown["weights"] = [[round(x, 3) for x in row] for row in rows]
-    return shown
 
 
 def bootstrap_bleu(

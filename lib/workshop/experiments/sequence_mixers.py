@@ -25,13 +25,10 @@ from torch import Tensor, nn
 
 from attnbook.attention.delta_rule import attend_delta_chunked
 from attnbook.attention.linear import attend_linear_chunked
-from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.attention.multi_head import merge_heads, split_heads
-from attnbook.attention.scaled_dot_product import scaled_scores
 from attnbook.masks import causal, window
 from attnbook.models.recurrent import count_parameters
 from attnbook.models.transformer import FeedForward
-from attnbook.positions.rotary import rotate
 
 KERNEL = 4  # positions of the short convolution, its own included
 EPS = 1e-5  # of the norm of the delta rule's outputs
@@ -55,12 +52,7 @@ def convolve_causally(
 
 
 class SequenceMixer(nn.Module):
-    """Projections and a short convolution; a subclass mixes the positions.
-
-    Args:
-        width: C.
-        heads: H; each is C / H wide.
-    """
+    """Projections and a short convolution; a subclass mixes the positions."""
 
     def __init__(self, width: int, heads: int):
         super().__init__()
@@ -83,7 +75,6 @@ class SequenceMixer(nn.Module):
         raise NotImplementedError
 
     def forward(self, x: Input) -> Input:
-        """Return the output of the layer."""
         return self.output(merge_heads(self.mix(*self.project(x), x)))
 
 
@@ -94,25 +85,13 @@ class SoftmaxMixer(SequenceMixer):
         """Return True where a query can attend."""
         return causal(T, T, device)
 
-    def weights(self, query: Heads, key: Heads) -> Float[Tensor, "B H T T"]:
-        """Return the weight of each position."""
-        mask = self.mask(query.shape[-2], query.device)
-        return masked_softmax(scaled_scores(query, key), mask)
-
     def mix(self, query: Heads, key: Heads, value: Heads, x: Input) -> Heads:
-        """Return the averages of the values."""
         mask = self.mask(query.shape[-2], query.device)
         return F.scaled_dot_product_attention(query, key, value, mask)
 
 
 class WindowMixer(SoftmaxMixer):
-    """Softmax attention to the last positions.
-
-    Args:
-        width: C.
-        heads: H.
-        size: positions of the window, the query's own included.
-    """
+    """Softmax attention to the last `size` positions, the query's own included."""
 
     def __init__(self, width: int, heads: int, size: int):
         super().__init__(width, heads)
@@ -123,39 +102,21 @@ class WindowMixer(SoftmaxMixer):
         return window(T, T, self.size, device)
 
 
-class RotaryMixer(SoftmaxMixer):
-    """Softmax attention with rotary embeddings beside the convolution."""
-
-    def project(self, x: Input) -> tuple[Tensor, Tensor, Tensor]:
-        """Return rotated queries and keys, and values."""
-        query, key, value = super().project(x)
-        positions = torch.arange(x.shape[1], device=x.device)
-        query, key = (rotate(part, positions) for part in (query, key))
-        return query, key, value
-
-
 class LinearMixer(SequenceMixer):
     """Linear attention with the features elu + 1."""
 
     def mix(self, query: Heads, key: Heads, value: Heads, x: Input) -> Heads:
-        """Return the averages of the values."""
         return attend_linear_chunked(query, key, value, chunk=CHUNK).output
 
 
 class DeltaMixer(SequenceMixer):
-    """The delta rule, with queries and keys of length 1 and normalized outputs.
-
-    Args:
-        width: C.
-        heads: H; each has a writing strength, computed from the input.
-    """
+    """The delta rule, with queries and keys of length 1 and normalized outputs."""
 
     def __init__(self, width: int, heads: int):
         super().__init__(width, heads)
         self.beta = nn.Linear(width, heads)
 
     def log_decay(self, x: Input) -> Tensor | None:
-        """Return the rates of the memories' decay: none."""
         return None
 
     def mix(self, query: Heads, key: Heads, value: Heads, x: Input) -> Heads:
@@ -168,12 +129,7 @@ class DeltaMixer(SequenceMixer):
 
 
 class GatedDeltaMixer(DeltaMixer):
-    """The delta rule with a memory that decays as the input says.
-
-    Args:
-        width: C.
-        heads: H; each has a rate of decay.
-    """
+    """The delta rule with a memory that decays as the input says."""
 
     def __init__(self, width: int, heads: int):
         super().__init__(width, heads)
@@ -193,19 +149,10 @@ MIXERS: dict[str, Callable[[int, int], SequenceMixer]] = {
     "delta": DeltaMixer,
     "gated delta": GatedDeltaMixer,
 }
-MORE_MIXERS: dict[str, Callable[[int, int], SequenceMixer]] = {
-    "full, rotary": RotaryMixer,
-}
 
 
 class MixerBlock(nn.Module):
-    """Pre-norm block: a mixer, then the feed-forward network.
-
-    Args:
-        mixer: mixes the positions.
-        width: C.
-        hidden: F.
-    """
+    """Pre-norm block: a mixer, then the feed-forward network."""
 
     def __init__(self, mixer: SequenceMixer, width: int, hidden: int):
         super().__init__()
@@ -224,17 +171,6 @@ class MixerModel(nn.Module):
 
     What a mixer has beyond the projections, such as gates, is taken from the
     hidden units, so that models of all kinds have equally many parameters.
-
-    Args:
-        symbols: V.
-        method: one of MIXERS or MORE_MIXERS.
-        width: C.
-        heads: H.
-        hidden: F of a mixer without parameters of its own.
-        blocks: how many.
-
-    Raises:
-        ValueError: if there is no such method.
     """
 
     def __init__(
@@ -247,13 +183,12 @@ class MixerModel(nn.Module):
         blocks: int = 2,
     ):
         super().__init__()
-        known = MIXERS | MORE_MIXERS
-        if method not in known:
-            raise ValueError(f"the methods are {[*known]}, not {method!r}")
+        if method not in MIXERS:
+            raise ValueError(f"the methods are {[*MIXERS]}, not {method!r}")
         self.embed = nn.Embedding(symbols, width)
         self.blocks = nn.ModuleList()
         for _ in range(blocks):
-            mixer = known[method](width, heads)
+            mixer = MIXERS[method](width, heads)
             more = count_parameters(mixer) - width * (4 * width + 3 * KERNEL)
             fewer = round(more / (2 * width + 1))
             self.blocks.append(MixerBlock(mixer, width, hidden - fewer))
@@ -261,7 +196,6 @@ class MixerModel(nn.Module):
         self.readout = nn.Linear(width, symbols)
 
     def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        """Return logits at each position."""
         x = self.embed(ids)
         for block in self.blocks:
             x = block(x)

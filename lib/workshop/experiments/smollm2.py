@@ -36,7 +36,8 @@ from attnbook.attention.sparse import (
 )
 from attnbook.data import libreoffice
 from attnbook.diagnose.heads import mark_induction
-from attnbook.models.hooks import record_weights
+from attnbook.models.devices import use_seed
+from attnbook.models.hooks import Head, record_weights
 from attnbook.models.modern_decoder import Cache, ModernDecoder, RotaryAttention
 from attnbook.models.pretrained import (
     PACKAGE,
@@ -65,7 +66,6 @@ MAPS = 1200
 def load_model(
     attention: type[RotaryAttention] = RotaryAttention,
 ) -> tuple[ModernDecoder, "Tokenizer"]:
-    """Return the pretrained model, with a class of attention, and its tokenizer."""
     return load_smollm2(attention), load_smollm2_tokenizer()
 
 
@@ -135,7 +135,6 @@ def cut_texts(tokenizer, count: int, length: int) -> Int[Tensor, "B T"]:
 def collect_weights(
     model: ModernDecoder, ids: Int[Tensor, "B T"]
 ) -> Float[Tensor, "L B H T T"]:
-    """Return the weights of all heads."""
     attentions = [block.attention for block in model.blocks]
     with record_weights(attentions) as weights:
         list_block_inputs(model, ids)
@@ -203,7 +202,6 @@ class Layer(NamedTuple):
     causal: Tensor
 
     def compute_weights(self) -> Float[Tensor, "B H R T"]:
-        """Return the weights of full attention."""
         scores = grouped_scores(self.query, self.key)
         return scores.masked_fill_(~self.causal, -torch.inf).softmax(-1)
 
@@ -239,7 +237,6 @@ def select_in_chunks(select: Selection, size: int = CHUNK) -> Selection:
 
 
 def select_all(layer: Layer) -> Bool[Tensor, "R T"]:
-    """Return the causal mask."""
     return layer.causal
 
 
@@ -283,7 +280,6 @@ def count_keys(kept: Bool[Tensor, "B H T T"], groups: int) -> Float[Tensor, "2"]
 
 
 def list_attention(model: ModernDecoder) -> list[SelectedAttention]:
-    """Return the attention of each layer of a model built with `SelectedAttention`."""
     return [block.attention for block in model.blocks]
 
 
@@ -407,14 +403,6 @@ def count_keys_for_most_weight(model: ModernDecoder, ids: Int[Tensor, "T"]) -> d
     return found
 
 
-def round_table(table: list, digits: int = 3) -> list:
-    """Return nested lists of numbers, rounded."""
-    return [
-        round_table(x, digits) if isinstance(x, list) else round(x, digits)
-        for x in table
-    ]
-
-
 @recorded(on_cpu=True, seeds=[], **SMOLLM2)
 def smollm2_keys() -> dict:
     """Record losses with some of the keys only, and how many carry the weight.
@@ -428,12 +416,11 @@ def smollm2_keys() -> dict:
         (2025), https://arxiv.org/abs/2502.13189
     """
     model, tokenizer = load_model(SelectedAttention)
-    starts, passages = cut_measured_passages(tokenizer)
+    passages = cut_measured_passages(tokenizer)
     seen = [count_keys_for_most_weight(model, ids) for ids in passages]
     return {
         "variants": measure_variants(model, passages, list_variants()),
         "length": LENGTH,
-        "first_lines": starts,
         **{name: [one[name] for one in seen] for name in seen[0]},
     }
 
@@ -445,10 +432,8 @@ SEED = 0
 
 
 def build_indexers(model: ModernDecoder, seed: int) -> list[LightningIndexer]:
-    """Return an indexer for each layer."""
     config = model.config
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with use_seed(seed):
         return [
             LightningIndexer(config.width, INDEXER_HEADS, INDEXER_SIZE, config.base)
             for _ in range(config.blocks)
@@ -526,15 +511,13 @@ def list_indexed_variants(indexers: Sequence[LightningIndexer]) -> list[Variant]
     ]
 
 
-def cut_measured_passages(tokenizer) -> tuple[list[int], list[Tensor]]:
-    """Return the first lines of the passages that are measured, and the passages."""
+def cut_measured_passages(tokenizer) -> list[Tensor]:
     lines = read_lines()
     starts = list_sections(len(lines), PASSAGES)
-    return starts, [cut_passage(tokenizer, lines, i, LENGTH) for i in starts]
+    return [cut_passage(tokenizer, lines, i, LENGTH) for i in starts]
 
 
 def cut_training_passages(tokenizer) -> list[Tensor]:
-    """Return the passages to train on, in random order."""
     lines = read_lines()
     training = [a + b for b in TRAINING for a in list_sections(len(lines), PASSAGES)]
     rng = torch.Generator().manual_seed(SEED)
@@ -572,7 +555,7 @@ def smollm2_indexer() -> dict:
     model, tokenizer = load_model(SelectedAttention)
     indexers = build_indexers(model, SEED)
     train_indexers(model, indexers, cut_training_passages(tokenizer), SEED)
-    _, measured = cut_measured_passages(tokenizer)
+    measured = cut_measured_passages(tokenizer)
     variants = list_indexed_variants(indexers)
     return {"variants": measure_variants(model, measured, variants)}
 
@@ -614,16 +597,20 @@ def to_thousandths(weights: Float[Tensor, "T T"]) -> list[list[int]]:
     return [row[: t + 1] for t, row in enumerate(rounded)]
 
 
+def rank_heads(scores: Float[Tensor, "L H"]) -> list[Head]:
+    """Return all heads, the one with the highest score first."""
+    order = scores.flatten().argsort(descending=True).tolist()
+    return [divmod(n, scores.shape[1]) for n in order]
+
+
 def choose_heads(
     kinds: dict[str, Float[Tensor, "L H"]], counts: Mapping[str, int] | None = None
 ) -> list[dict]:
     """Return the most typical heads of each kind, none of them twice."""
     chosen: list[dict] = []
     for kind, amount in kinds.items():
-        order = amount.flatten().argsort(descending=True).tolist()
-        heads = [divmod(n, amount.shape[1]) for n in order]
         taken = {(x["layer"], x["head"]) for x in chosen}
-        free = [x for x in heads if x not in taken]
+        free = [x for x in rank_heads(amount) if x not in taken]
         for layer, head in free[: (counts or {}).get(kind, 1)]:
             chosen.append({"layer": layer, "head": head, "kind": kind})
     return chosen

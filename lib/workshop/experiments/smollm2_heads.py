@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -63,7 +63,7 @@ from workshop.experiments.smollm2 import (
     load_model,
     measure_copying,
     measure_text,
-    round_table,
+    rank_heads,
 )
 
 SCORE_SEED = 0
@@ -79,7 +79,6 @@ PATTERNS: dict[str, Pattern] = {
 def score_sequences(
     weights: Float[Tensor, "L B H T T"], ids: Int[Tensor, "B T"], pattern: Pattern
 ) -> Float[Tensor, "B L H"]:
-    """Return the scores of all heads on each sequence."""
     return torch.stack(
         [score_pattern(weights[:, b], pattern(ids[b])) for b in range(len(ids))]
     )
@@ -116,9 +115,11 @@ def measure_scores(model: ModernDecoder, seed: int) -> dict:
     }
 
 
-def tabulate(x: Tensor, digits: int = 4) -> list:
+def tabulate(x: Tensor, digits: int = 4) -> Any:
     """Return a tensor as nested lists of rounded numbers."""
-    return round_table(x.tolist(), digits)
+    if not x.dim():
+        return round(x.item(), digits)
+    return [tabulate(row, digits) for row in x]
 
 
 @recorded(
@@ -181,12 +182,6 @@ def measure_singles(
         for name, x in rise.items()
     }
     return tables
-
-
-def rank_heads(scores: Float[Tensor, "L H"]) -> list[Head]:
-    """Return all heads, the one with the highest score first."""
-    order = scores.flatten().argsort(descending=True).tolist()
-    return [divmod(n, scores.shape[1]) for n in order]
 
 
 def draw_others(
@@ -318,7 +313,6 @@ def draw_pairs(seed: int, symbols: int, sequences: int, count: int) -> Pairs:
 def list_places() -> dict[str, list[int]]:
     """Return where a patch may be: positions in the sequence, from 0."""
     return {
-        "exchanged": [1 + X_PLACE, 1 + Y_PLACE],
         "after": [2 + X_PLACE, 2 + Y_PLACE],
         "last": [1 + PATCH_COUNT + X_PLACE],
     }
@@ -495,13 +489,6 @@ def score_heads(
     }
 
 
-def find_ordinary(scores: Sequence[Float[Tensor, "L H"]]) -> Float[Tensor, "L H"]:
-    """Return how near each head is to the middle rank of every score."""
-    ranks = torch.stack([x.flatten().argsort().argsort() for x in scores])
-    far = (2 * ranks - ranks.shape[1] + 1).abs().amax(dim=0)
-    return (-far.float()).reshape(scores[0].shape)
-
-
 def measure_kinds(
     maps: Sequence[Float[Tensor, "L H _ _"]],
     texts: Sequence[Int[Tensor, "_"]],
@@ -520,7 +507,10 @@ def measure_kinds(
         "first": average([score_first_token(x) for x in maps]),
         "effect": average([x.mean(dim=-1) for x in effects]),
     }
-    return kinds | {"ordinary": find_ordinary([*kinds.values()])}
+    # How near each head is to the middle rank of every score.
+    ranks = torch.stack([x.flatten().argsort().argsort() for x in kinds.values()])
+    far = (2 * ranks - ranks.shape[1] + 1).abs().amax(dim=0)
+    return kinds | {"ordinary": (-far.float()).reshape(kinds["effect"].shape)}
 
 
 def describe_text(
@@ -646,14 +636,6 @@ def score_at_distances(
     return (rotated @ key[:, :, None])[..., 0] / D**0.5
 
 
-def split_variance(scores: Float[Tensor, "P R"]) -> dict[str, float]:
-    """Return the shares of the scores' variance of distance and content."""
-    whole = scores.var(correction=0)
-    distance = scores.mean(dim=0).var(correction=0) / whole
-    content = scores.mean(dim=1).var(correction=0) / whole
-    return {"distance": float(distance), "content": float(content)}
-
-
 def pair_up(
     query: Float[Tensor, "B T D"], key: Float[Tensor, "B T D"], count: int
 ) -> dict[str, tuple[Tensor, Tensor]]:
@@ -677,10 +659,14 @@ def describe_match(
     found: dict = {"head": list(head)}
     for name, (queries, keys) in pairs.items():
         scores = score_at_distances(queries, keys, block.attention.base, DISTANCES)
+        whole = scores.var(correction=0)
         found[name] = {
             "mean": tabulate(scores.mean(dim=0), 3),
             "deviation": tabulate(scores.std(dim=0), 3),
-            "variance": split_variance(scores),
+            "variance": {  # shares of it
+                name: float(scores.mean(dim=dim).var(correction=0) / whole)
+                for name, dim in (("distance", 0), ("content", 1))
+            },
         }
     return found
 
@@ -722,7 +708,6 @@ def measure_copying_heads(
 def list_token_inputs(
     model: ModernDecoder, seed: int, length: int = 50
 ) -> tuple[list[Float[Tensor, "N C"]], Int[Tensor, " N"]]:
-    """Return the inputs of each block for different tokens, and the tokens."""
     ids = draw_tokens(seed, SYMBOLS, model.config.symbols)
     rows = ids.reshape(-1, length)
     start = rows.new_zeros(len(rows), 1)
@@ -794,11 +779,6 @@ def zero_value(position: int, rescale: bool = False) -> Change:
     return change
 
 
-def mask_out(position: int) -> Change:
-    """Return a change: later queries cannot attend to a position."""
-    return zero_value(position, rescale=True)
-
-
 class ChangedAttention(RotaryAttention):
     """Rotary attention in which a function changes weights and values."""
 
@@ -807,7 +787,6 @@ class ChangedAttention(RotaryAttention):
     def combine(
         self, weights: Float[Tensor, "B H T S"], value: Float[Tensor, "B G S D"]
     ) -> Float[Tensor, "B H T D"]:
-        """Return the averages of the changed values."""
         return super().combine(*self.change(weights, value))
 
 
@@ -821,15 +800,6 @@ def change_layers(model: ModernDecoder, change: Change) -> Iterator[None]:
     finally:
         for block in model.blocks:
             block.attention.change = leave
-
-
-@torch.no_grad()
-def measure_change(
-    model: ModernDecoder, ids: Int[Tensor, "B T"], change: Change
-) -> list[float]:
-    """Return the loss of each text with a change in all layers."""
-    with change_layers(model, change):
-        return measure_text(model, ids).tolist()
 
 
 @torch.no_grad()
@@ -863,14 +833,6 @@ def compare_norms(x: Float[Tensor, "*B T D"], position: int) -> Float[Tensor, "*
     return norms[..., position] / later
 
 
-def measure_sinks(
-    model: ModernDecoder, ids: Int[Tensor, "B T"]
-) -> Float[Tensor, "L H"]:
-    """Return each head's mean weight on position 0 of the later queries."""
-    weights = collect_weights(model, ids)
-    return weights[..., 1:, 0].mean(dim=(1, 3))
-
-
 def precede(ids: Int[Tensor, "B T"], symbols: int) -> dict[str, Tensor]:
     """Return the texts after the start symbol, a random token, and nothing."""
     first = torch.cat([draw_tokens(SINK_SEED + b, 1, symbols) for b in range(len(ids))])
@@ -901,21 +863,25 @@ def smollm2_sinks() -> dict:
     changes = {
         "none": leave,
         "value 0": zero_value(0),
-        "mask 0": mask_out(0),
+        "mask 0": zero_value(0, rescale=True),
         f"value {OTHER}": zero_value(OTHER),
-        f"mask {OTHER}": mask_out(OTHER),
+        f"mask {OTHER}": zero_value(OTHER, rescale=True),
     }
-    before = precede(texts, model.config.symbols)
+    before, losses = precede(texts, model.config.symbols), {}
+    for name, change in changes.items():
+        with change_layers(model, change), torch.no_grad():
+            losses[name] = measure_text(model, texts).tolist()
     return {
         "weights": {
-            name: tabulate(measure_sinks(model, ids)) for name, ids in before.items()
+            # The mean weight of later queries on position 0.
+            name: tabulate(collect_weights(model, ids)[..., 1:, 0].mean(dim=(1, 3)))
+            for name, ids in before.items()
         },
         "position 0": describe_position(model, texts),
         "position 1": describe_position(model, texts, 1),
-        "position 1, mask 0": describe_position(model, texts, 1, mask_out(0)),
+        "position 1, mask 0": describe_position(
+            model, texts, 1, zero_value(0, rescale=True)
+        ),
         f"position {OTHER}": describe_position(model, texts, OTHER),
-        "losses": {
-            name: measure_change(model, texts, change)
-            for name, change in changes.items()
-        },
+        "losses": losses,
     }

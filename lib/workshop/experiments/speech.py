@@ -150,7 +150,6 @@ def split(items: list[int], size: int) -> list[list[int]]:
 
 
 def train(model: nn.Module, utterances: Sequence[Utterance], seed: int) -> None:
-    """Train with teacher forcing."""
     device = find_device(model)
 
     def compute_loss(batch: Batch) -> Float[Tensor, ""]:
@@ -230,7 +229,6 @@ def score_weights(
 def score_attention(
     model: nn.Module, utterances: Sequence[Utterance]
 ) -> dict[str, float]:
-    """Return the mean scores over sequences."""
     scores = [
         score_weights(weights, one.spoken)
         for weights, one in zip(attend(model, utterances), utterances, strict=True)
@@ -250,7 +248,6 @@ def show_example(model: nn.Module, one: Utterance) -> dict:
 def measure_model(
     name: str, seed: int, train_on: Sequence[Utterance], tests: dict
 ) -> tuple[dict, nn.Module]:
-    """Train one model and return its row of the record, and the model."""
     model = build_model(name, seed)
 
     def score() -> dict:
@@ -267,7 +264,6 @@ def measure_model(
 
 
 def build_model(name: str, seed: int) -> nn.Module:
-    """Return a new model."""
     with use_seed(seed):
         return MODELS[name](BANDS, len(VOCABULARY)).to(get_device())
 
@@ -379,7 +375,6 @@ def hear(model: Whisper, spoken: SpokenDigits, digits: Sequence[int]) -> Heard:
 
 
 def draw_heard(model: Whisper, digits: Sequence[int], seed: int) -> list[Heard]:
-    """Return the sequences of one seed."""
     rng = Random(seed)
     drawn = [draw_digits(rng, HEARD_DIGITS) for _ in range(SEQUENCES)]
     return [hear(model, spoken, digits) for spoken in drawn]
@@ -424,7 +419,6 @@ def score_order_alone(
 def measure_heads(
     model: Whisper, heard: Sequence[Heard]
 ) -> dict[str, Float[Tensor, "L H"]]:
-    """Return the scores of all heads."""
     scores, times = [], []
     for one in heard:
         weights = crop_keys(attend_to_digits(model, one), one.positions)
@@ -435,7 +429,6 @@ def measure_heads(
 
 
 def average(rows: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """Return the mean of each entry."""
     return {
         name: torch.stack([row[name] for row in rows]).mean(dim=0) for name in rows[0]
     }
@@ -521,6 +514,4 @@ def whisper_digits() -> dict:
     return {
         "heads": rows,
         "loss": [compute_loss(model, heard) for heard in draws],
-        "sequences": SEQUENCES,
-        "digits": HEARD_DIGITS,
     }

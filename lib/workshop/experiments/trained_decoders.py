@@ -96,12 +96,6 @@ def count_by_type(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
     return dict(sorted(table.items()))
 
 
-def count_by_distance(rows: Sequence[Row]) -> dict[str, int]:
-    """Return misaligned words: all, and those that are off by one word."""
-    offs = [row.off for row in rows if row.off]
-    return {"misaligned": len(offs), "by_one": sum(abs(x) == 1 for x in offs)}
-
-
 def measure_words(seed: int) -> dict:
     """Return the counts of one seed on the test sentences."""
     model, data, _ = load_trained(f"grammar_attention_{seed}")
@@ -111,7 +105,10 @@ def measure_words(seed: int) -> dict:
     return {
         "seed": seed,
         "types": count_by_type(rows),
-        "directions": count_by_distance(rows),
+        "directions": {
+            "misaligned": sum(bool(r.off) for r in rows),
+            "by_one": sum(abs(r.off) == 1 for r in rows),
+        },
         "articles_to_their_noun": sum(articles) / len(articles),
         "pronouns_to_the_left": sum(x < 0 for x in pronouns) / len(pronouns),
     }
@@ -176,7 +173,6 @@ def fit_position_probe(
 
 
 def append_ones(x: Float[Tensor, "N M"]) -> Tensor:
-    """Return x with a column of ones."""
     return torch.cat([x, torch.ones(len(x), 1)], dim=1)
 
 
@@ -260,7 +256,7 @@ def position_shift() -> dict:
     return {"seeds": results}
 
 
-PROBED = ("cmudict_fixed_0", "cmudict_forward_0", "cmudict_backward_0")
+PROBED = ("cmudict_fixed_0", "cmudict_forward_0")
 LENGTHS = (6, 9, 12)
 WORDS = 3000  # to train a probe on, as many for each length
 STEPS, EVERY, RATE = 3000, 250, 1e-2
@@ -270,7 +266,6 @@ STEPS, EVERY, RATE = 3000, 250, 1e-2
 def compute_contexts(
     model: nn.Module, data: Task, pairs: Sequence[Pair]
 ) -> Float[Tensor, "N M"]:
-    """Return the context vector of each source."""
     rows = []
     for start in range(0, len(pairs), 512):
         some = [data.encode_source(p.source) for p in pairs[start : start + 512]]
@@ -343,15 +338,13 @@ def draw_words(words: Sequence[Pair], n: int) -> list[Pair]:
     return random.Random(n).sample(some, len(some))
 
 
-def probe_encoder(
-    model: nn.Module, data: Task, count: int | None = WORDS
-) -> dict[str, list[float]]:
+def probe_encoder(model: nn.Module, data: Task) -> dict[str, list[float]]:
     """Return the share of letters read, by length and position."""
     model.to(get_device())
     words = list({p.source: p for p in data.splits.train}.values())
     read = {}
     for n in LENGTHS:
-        known = draw_words(words, n)[:count]
+        known = draw_words(words, n)[:WORDS]
         tested = [p for p in data.splits.test if len(p.source) == n]
         probe = fit_probe(
             compute_contexts(model, data, known),
@@ -386,16 +379,12 @@ def context_probe() -> dict:
 
     Each length has a probe of its own, so that a position is the same distance
     from both ends in all of its words, and as many words to fit it on. Besides
-    trained encoders, encoders with random weights are probed, and the first
-    one with all words of a length.
+    trained encoders, encoders with random weights are probed.
     """
     accuracy: dict[str, dict] = {}
     for name in PROBED:
         model, data, run = load_trained(name)
         accuracy[name] = probe_encoder(model, data)
-        if not data.backwards:
-            initial = run.model().eval()
-            accuracy[f"{name}_untrained"] = probe_encoder(initial, data)
-    model, data, _ = load_trained(PROBED[0])
-    accuracy["all_words"] = probe_encoder(model, data, count=None)
+        initial = run.model().eval()
+        accuracy[f"{name}_untrained"] = probe_encoder(initial, data)
     return {"accuracy": accuracy, "chance": measure_chance_levels(data)}

@@ -6,7 +6,7 @@ Axes: B batch, N images of training or patches, C channels, H and W rows and col
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -59,13 +59,6 @@ from workshop.experiments.speech import (
 )
 
 BATCH, WARMUP = 32, 50
-Model = TypeVar("Model", bound=nn.Module)
-
-
-def build_with_seed(build: Callable[[], Model], seed: int) -> Model:
-    """Return a new model whose weights a seed draws."""
-    with use_seed(seed):
-        return build()
 
 
 def train_classifier(
@@ -143,7 +136,8 @@ def run_model(
     if shuffled:
         order = draw_order((28 // PATCH) ** 2, seed=seed)
         images, tests = (shuffle_patches(x, order) for x in (images, tests))
-    model = build_with_seed(MODELS[name], seed)
+    with use_seed(seed):
+        model = MODELS[name]()
     train_classifier(model, images, labels, RATES[name], STEPS, seed)
     row = {"model": name, "size": size, "seed": seed, "shuffled": shuffled}
     row["accuracy"] = measure_accuracy(model, tests, wanted)
@@ -162,11 +156,6 @@ def read_class_attention(
     return weights / weights.sum(dim=-1, keepdim=True)
 
 
-def find_ink(images: Float[Tensor, "B 1 H W"]) -> Bool[Tensor, "B N"]:
-    """Return which patches have a pixel that is not black."""
-    return cut_patches(images, PATCH).amax(dim=-1) > 0
-
-
 def erase_patches(
     images: Float[Tensor, "B 1 H W"], importance: Float[Tensor, "B N"]
 ) -> Float[Tensor, "B 1 H W"]:
@@ -181,8 +170,10 @@ def erase_patches(
 def measure_attention(model: VisionTransformer, seed: int) -> dict:
     """Return the weight on ink, and the accuracy without some patches."""
     tests, labels = load_images("test")
-    weights, ink = read_class_attention(model, tests), find_ink(tests)
-    untrained = build_with_seed(MODELS["vit"], seed)
+    weights = read_class_attention(model, tests)
+    ink = cut_patches(tests, PATCH).amax(dim=-1) > 0  # a pixel is not black
+    with use_seed(seed):
+        untrained = MODELS["vit"]()
     rng = torch.Generator().manual_seed(seed)
     measures = {
         "most attended": weights,
@@ -280,16 +271,6 @@ def draw_split(split: str, count: int) -> ClutteredDigits:
     return draw_cluttered_digits(*load_digits(split), count, rng)
 
 
-def build_model(pooling: str, seed: int) -> PooledClassifier:
-    """Return a new model with one of the poolings."""
-
-    def build() -> PooledClassifier:
-        features = ConvolutionalFeatures((1, 16, 32, 32), (2, 2, 1))
-        return PooledClassifier(features, POOLINGS[pooling])
-
-    return build_with_seed(build, seed)
-
-
 @torch.no_grad()
 def map_places(model: PooledClassifier, images: Tensor) -> Float[Tensor, "B R Q"]:
     """Return a model's weights: attention, or the predicted class's map."""
@@ -336,7 +317,9 @@ def measure_chance(tests: ClutteredDigits) -> dict:
 def run_pooling(pooling: str, seed: int) -> tuple[dict, PooledClassifier]:
     """Train a model, and return its row and the model."""
     train, tests = draw_split("train", TRAINED), draw_split("test", TESTED)
-    model = build_model(pooling, seed)
+    with use_seed(seed):
+        features = ConvolutionalFeatures((1, 16, 32, 32), (2, 2, 1))
+        model = PooledClassifier(features, POOLINGS[pooling])
     row = {"pooling": pooling, "seed": seed}
     mapped = pooling != "maximum"
     if mapped:
@@ -507,16 +490,8 @@ def load_half_digits(split: str) -> tuple[Tensor, Tensor]:
 
 
 def draw_still_clips(split: str, count: int, rng: torch.Generator) -> Clips:
-    """Return clips of digits of a split of the images."""
     sizes = POOLING_FRAMES, POOLING_SIZE, READABLE
     return draw_which_digit(*load_half_digits(split), count, rng, *sizes)
-
-
-def build_classifier(method: str, seed: int) -> ClipClassifier:
-    """Return a new model that pools the frames by one of the methods."""
-    with use_seed(seed):
-        encoder = FrameEncoder(POOLING_SIZE, POOLING_WIDTH)
-        return ClipClassifier(encoder, METHODS[method](), POOLING_WIDTH, CLASSES)
 
 
 def train_on_clips(model: ClipClassifier, seed: int) -> None:
@@ -541,7 +516,9 @@ def score(model: ClipClassifier, clips: Clips) -> dict:
 
 def run_method(method: str, seed: int, clips: Clips) -> tuple[dict, Tensor]:
     """Return a row of the record, and the weights of the first test clips."""
-    model = build_classifier(method, seed)
+    with use_seed(seed):
+        encoder = FrameEncoder(POOLING_SIZE, POOLING_WIDTH)
+        model = ClipClassifier(encoder, METHODS[method](), POOLING_WIDTH, CLASSES)
     row = {"method": method, "seed": seed, "parameters": count_parameters(model)}
     row["untrained_mass"] = score(model, clips)["mass"]
     train_on_clips(model, seed)

@@ -10,8 +10,14 @@ from attnbook.flash import flash_attention
 from workshop.bench import __main__ as command
 from workshop.bench import gpu, kernels, record
 from workshop.bench.cells import run_cells
-from workshop.bench.kernels import Case, draw_inputs, measure_case, measure_error
-from workshop.bench.timing import find_kernel, time_in_turns
+from workshop.bench.kernels import (
+    Case,
+    draw_inputs,
+    find_kernel,
+    measure_case,
+    measure_error,
+    time_in_turns,
+)
 
 CAUSAL = Case("causal", 8, 32, tokens=64, columns=16)
 DECODING = Case("decoding", 8, 32, tokens=64, columns=32)
@@ -49,6 +55,18 @@ def test_a_wrong_mask_or_gradient_is_refused(monkeypatch):
     monkeypatch.setattr(kernels, "flash_attention", unmasked)
     found = measure_case(CAUSAL, "cpu", rounds=1)
     assert "an error of" in found["refused"]["ours"]
+
+
+def test_a_time_is_a_median_and_a_rate_counts_products(monkeypatch):
+    def time_alike(calls, device, rounds):
+        return {name: [4.0, 1.0, 2.0] for name in calls}
+
+    monkeypatch.setattr(kernels, "time_in_turns", time_alike)
+    first, *_ = measure_case(CAUSAL, "cpu")["times"]
+    assert (first["ms"], first["spread"]) == (2, 0.75)
+    products = 2 * 2 * 8 * 32 * 32  # B H D T S
+    assert CAUSAL.measure_rate("forward", 2e-12 * products, 4) == "1 TFLOP/s"
+    assert CAUSAL.measure_rate("backward", 2e-12 * products, 4) == "2.5 TFLOP/s"
 
 
 def test_a_case_that_is_there_is_not_measured_again(tmp_path, monkeypatch):

@@ -145,9 +145,7 @@ def test_the_page_of_mistakes_is_fresh():
 @each_chapter
 def test_solutions_stars_and_minutes_are_those_of_the_exercises(path):
     text = path.with_suffix(".md").read_text("utf8")
-    assert refresh_solutions(text) == text, (
-        f"run: python -m workshop.book.solutions chapters/{path.stem}.md"
-    )
+    assert refresh_solutions(text) == text, "run `make pages`"
     for name in STUB.findall(text):
         exercise = find_exercises(text)[name]
         message = f"{'★' * exercise.stars} · {exercise.minutes} minutes"

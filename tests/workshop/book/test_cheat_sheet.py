@@ -10,8 +10,6 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 import cost_calls
-from attnbook.positions import rotary as scalings
-from attnbook.positions.absolute import frequencies
 from attnbook.profiling.roofline import MODELS
 from attnbook.profiling.steps import count_cache_bytes
 from workshop.book.cheat_sheet import ATTENTIONS, evaluate_cost, format_number
@@ -104,23 +102,3 @@ def test_the_example_of_a_cache_is_a_published_model():
     size = count_cache_bytes(model.block, 1, model.length, 2)
     page = (Path(__file__).parents[3] / "chapters/cheat_sheet.md").read_text("utf8")
     assert f"{size:,} bytes, which is {size / 2**30:.3g} GiB" in page
-
-
-def test_the_formulas_of_the_scalings_are_those_of_the_library():
-    D, L, s, base = 64, 4096, 8.0, 10000.0
-    theta = frequencies(D, base)
-    rotations = L * theta / (2 * torch.pi)
-
-    def ramp(most):
-        share = ((rotations - 1) / (most - 1)).clamp(0, 1)
-        return (1 - share) * theta / s + share * theta
-
-    larger = base * s ** (D / (D - 2))
-    ntk = larger ** (-torch.arange(0, D, 2) / D)
-    for found, formula in (
-        (scalings.interpolate_positions(D, s, base), theta / s),
-        (scalings.scale_ntk_aware(D, s, base), ntk),
-        (scalings.scale_yarn(D, s, L, base), ramp(32)),
-        (scalings.scale_llama3(D, s, L, base), ramp(4)),
-    ):
-        torch.testing.assert_close(found, formula)

@@ -14,15 +14,14 @@ from attnbook.figures import Diagram
 from attnbook.figures.plots import render_svg
 from small_site import build_site, read_body
 from workshop.book import (
-    alternative_texts,
     chapter_opening,
     math,
     rewriting,
     site,
 )
-from workshop.book.cell_kinds import fold_cells, open_folded
+from workshop.book.cell_kinds import copy_texts, fold_cells, open_folded
 from workshop.book.code import KINDS, CodeFormatter
-from workshop.book.front_matter import read_front_matter, write_opening
+from workshop.book.front_matter import read_front_matter
 from workshop.book.images import offer_diagram
 from workshop.book.search import BookSearch
 
@@ -104,6 +103,7 @@ def test_punctuation_stays_on_the_line_of_its_formula(body):
     together = re.findall(r'<span class="together">(.*?)</span>', body)
     ends = [text.rpartition("</math>")[2] for text in together]
     assert ends == [",", ")", ".", ","]
+    assert not re.search(r"</math>([.,)])</span>\1", body)  # none is there twice
     assert "<code>w</code>, <span" in body  # the comma after a name is left alone
 
 
@@ -209,9 +209,9 @@ def test_a_figure_needs_an_alternative_text():
     picture = {"data": {"image/png": ""}, "metadata": {"image/png": {}}}
     cell = make_cell("show()", outputs=[picture])
     with pytest.raises(ValueError, match="1 figures"):
-        alternative_texts.copy_texts({"cells": [cell]})
+        copy_texts({"cells": [cell]})
     picture["metadata"]["image/png"]["alt"] = "error grows"
-    carried = alternative_texts.copy_texts({"cells": [cell]})["cells"][0]
+    carried = copy_texts({"cells": [cell]})["cells"][0]
     assert carried["metadata"]["mystnb"]["image"]["alt"] == "error grows"
 
 
@@ -250,15 +250,6 @@ def test_incomplete_front_matter_is_refused_with_its_file(tmp_path, old, new):
     path.write_text(CHAPTER.replace(old, new), "utf8")
     with pytest.raises(ValueError, match=r"12_topic.md: .* needs \['gpu', 'level'"):
         read_front_matter(path)
-
-
-def test_heading_and_card_are_written_from_the_front_matter(tmp_path):
-    path = tmp_path / "12_topic.md"
-    stale = CHAPTER.replace("# A topic", "# Another").replace(
-        "5 minutes to", "9 minutes to"
-    )
-    path.write_text(stale, "utf8")
-    assert write_opening(stale, read_front_matter(path)) == CHAPTER
 
 
 def test_all_pages_are_written_again_when_a_heading_has_changed():

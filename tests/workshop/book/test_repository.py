@@ -110,15 +110,6 @@ def test_without_the_package_colab_installs_it(book):
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-def test_with_the_package_the_first_cell_prints_nothing():
-    for url in ("", URL):
-        code = repository.set_cell("", url).replace("%pip", "pass #")
-        ran = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True
-        )
-        assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
-
-
 @pytest.mark.refusal
 @pytest.mark.parametrize("url", ["github.com/owner/name", "https://x.org"])
 def test_an_invalid_address_is_refused(book, url):

@@ -15,13 +15,7 @@ from PIL import Image
 from attnbook.data import read_file
 from attnbook.data.emoji import LEVELS, SIZE
 from workshop.derive import digits, emoji, help_graph, spoken_digits
-from workshop.derive.attention_census import (
-    count_kinds,
-    describe_model,
-    describe_selection,
-    describe_size,
-    drop_repetitions,
-)
+from workshop.derive.attention_census import describe_model, drop_repetitions
 from workshop.derive.libreoffice import (
     compute_jaccard,
     find_nearest,
@@ -118,24 +112,6 @@ def test_the_digits_take_turns_in_the_file(tmp_path, monkeypatch):
     assert read_file("digits/LICENSE", tmp_path / "files") == b"MIT"
 
 
-def test_recordings_and_their_license_are_written(tmp_path, monkeypatch):
-    write_to(tmp_path / "files", spoken_digits, monkeypatch)
-    sounds = tmp_path / "in" / spoken_digits.SOUNDS
-    sounds.mkdir(parents=True)
-    for digit in range(1, 10):
-        (sounds / f"{digit}.wav").write_bytes(b"RIFF" * digit)
-    copyright_file = tmp_path / "in" / spoken_digits.COPYRIGHT
-    copyright_file.parent.mkdir(parents=True)
-    copyright_file.write_text(
-        "License: CC-BY-SA-3.0\n\nLicense: CC-BY-SA-3.0\n THE WORK\n .\n 1. Terms.\n"
-        "\nLicense: CC-BY-3.0\n Another text\n"
-    )
-    spoken_digits.main(str(tmp_path / "in"))
-    assert read_file("spoken_digits/3.wav", tmp_path / "files") == b"RIFF" * 3
-    text = read_file("spoken_digits/LICENSE", tmp_path / "files").decode()
-    assert text.splitlines() == ["THE WORK", "", "1. Terms."]
-
-
 def test_an_emojis_margin_is_cut_off_and_the_rest_is_put_on_white():
     image = Image.new("RGBA", (100, 100), (0, 0, 0, 0))
     image.paste((255, 0, 0, 255), (10, 38, 90, 62))  # 80 by 24 pixels, red
@@ -171,47 +147,6 @@ def test_a_source_that_is_not_the_pinned_one_is_refused(tmp_path, monkeypatch):
         spoken_digits.cut_license("Files: *\n")
 
 
-def configure(**values):
-    return SimpleNamespace(model_type="made-up", **values)
-
-
-WINDOW = {"num_attention_heads": 2, "sliding_window": 8}
-
-
-@pytest.mark.parametrize(
-    ("values", "kinds"),
-    [
-        (
-            {"layers_block_type": ["mamba", "moe", "attention"]},
-            {"linear": 1, "full": 1},
-        ),
-        (WINDOW, {"window": 4}),
-        (WINDOW | {"use_sliding_window": False}, {"full": 4}),
-        ({}, {"linear": 4}),
-    ],
-)
-def test_layers_are_counted_by_kind(values, kinds):
-    assert count_kinds(configure(num_hidden_layers=4, **values)) == kinds
-
-
-@pytest.mark.refusal
-def test_an_unknown_kind_of_layer_is_refused():
-    config = configure(num_hidden_layers=1, layer_types=["new_attention"])
-    with pytest.raises(ValueError, match="kind 'new_attention'; known are"):
-        count_kinds(config)
-
-
-def test_sizes_and_selections_are_described():
-    parts = [configure(heads=8), configure(heads=16), configure(heads=8)]
-    mixed = configure(is_heterogeneous=True, per_layer_config=parts)
-    assert describe_size(mixed, "heads") == "8/16"
-    assert describe_selection(configure(index_topk=2048)) == "2048 keys"
-    blocks = configure(index_topk_blocks=16, index_block_size=128)
-    assert describe_selection(blocks) == "16 blocks of 128"
-    assert describe_selection(configure(indexer_budget=None)) == "not said"
-    assert describe_selection(configure()) == ""
-
-
 HEADER = """# Copyright (c) 2025 The Authors
 @auto_docstring(checkpoint="lab/model-1")
 class ModelConfig:
@@ -228,7 +163,8 @@ class ModelLinearAttention(Module):
 
 
 def test_a_model_is_described_by_its_softmax_attention():
-    config = configure(
+    config = SimpleNamespace(
+        model_type="made-up",
         num_hidden_layers=2,
         layer_types=["sliding_attention", "full_attention"],
         sliding_window=128,
@@ -251,5 +187,8 @@ def test_a_model_is_described_by_its_softmax_attention():
         "sinks": "yes",
         "gate": "",
     }
+    config.layer_types = ["new_attention"]
+    with pytest.raises(ValueError, match="kind 'new_attention'; known are"):
+        describe_model("model", config, HEADER, MODELING)
     twice = [row, row | {"model": "model_text"}, row | {"layers": 3}]
-    assert len(drop_repetitions(iter(twice))) == 2
+    assert [x["layers"] for x in drop_repetitions(iter(twice))] == [2, 3]

@@ -8,12 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from attnbook.data import Splits
-from attnbook.data.grammar import Aligned
-from attnbook.models.transformer import Size, transformer
 from attnbook.records import list_records, read_record
-from attnbook.training.loop import Recipe
-from attnbook.training.tasks import Task
 from workshop.experiments import __main__ as command
 from workshop.experiments import record
 
@@ -67,38 +62,6 @@ def test_a_record_names_the_device_it_was_made_on(monkeypatch):
 
 def read_folder(folder):
     return {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-
-
-def test_a_stopped_training_goes_on_from_its_last_epoch(
-    records_of_the_test, monkeypatch
-):
-    link = frozenset({(0, 0)})
-    pairs = [
-        Aligned(("a", "b", "b"), ("x", "y"), sure=link, possible=link),
-        Aligned(("b", "a"), ("y",), sure=link, possible=link),
-    ]
-    data = Task(Splits(pairs * 4, pairs, pairs))
-    sizes = len(data.sources), len(data.targets), Size(8, 2, 8, 1)
-    small = SimpleNamespace(
-        **vars(record.RUNS[NAME]) | {"recipe": Recipe(3, size=2)},
-        data=lambda: data,
-        model=lambda: transformer(*sizes),
-    )
-    monkeypatch.setitem(record.RUNS, NAME, small)
-    steps, compute_loss = [], record.Trainer.compute_loss
-
-    def half_way(trainer, made):
-        steps.append(made)
-        if len(steps) == 6:
-            raise KeyboardInterrupt
-        return compute_loss(trainer, made)
-
-    monkeypatch.setattr(record.Trainer, "compute_loss", half_way)
-    with pytest.raises(KeyboardInterrupt):
-        command.main([NAME, "--quiet"])
-    # One epoch of four batches was kept, and no record written.
-    kept = read_folder(records_of_the_test)
-    assert f"{NAME}.safetensors" in kept and f"{NAME}.json" not in kept
 
 
 def test_an_interrupted_write_leaves_the_old_record(records_of_the_test, monkeypatch):
