@@ -115,21 +115,12 @@ LAYERS = {
 
 
 def load_whisper() -> Whisper:
-    """Return the pretrained model, in single precision and evaluation mode.
-
-    Raises:
-        ValueError: if the weights were not fetched, or are other ones.
-    """
+    """Return the pretrained model, in single precision and evaluation mode."""
     return read_whisper(WEIGHTS.find(), SHA256)
 
 
 def load_whisper_tokenizer() -> "Tokenizer":
-    """Return its tokenizer: `encode(text).ids` and `decode(ids)`.
-
-    Raises:
-        ValueError: if the file was not fetched, or is another one.
-        ModuleNotFoundError: if tokenizers is not installed.
-    """
+    """Return its tokenizer: `encode(text).ids` and `decode(ids)`."""
     data = read_verified(TOKENIZER.find(), TOKENIZER.sha256)
     return require_package("tokenizers").Tokenizer.from_str(data.decode("utf8"))
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from attnbook.attention.self_attention import causal_mask
-from attnbook.models.from_pytorch import copy_block, copy_stack
+from attnbook.models.from_pytorch import copy_block
 from attnbook.models.transformer import (
     DecoderBlock,
     EncoderBlock,
@@ -100,7 +100,8 @@ def ours(case, other):
         copy_block(module, other)
     else:
         module = Stack(case.residual, block).to(dtype)
-        copy_stack(module.blocks, other)
+        for block, layer in zip(module.blocks, other.layers, strict=True):
+            copy_block(block, layer)
         if case.residual is PreNorm:
             module.last.load_state_dict(other.norm.state_dict())
     return module
