@@ -23,7 +23,7 @@ def choose_device() -> torch.device:
 
 
 def find_device(model: nn.Module) -> torch.device:
-    """Return the device of a model's parameters, or else its buffers, or else the CPU."""
+    """Return the device of the parameters, or else the buffers, or else the CPU."""
     for tensor in chain(model.parameters(), model.buffers()):
         return tensor.device
     return torch.device("cpu")

@@ -18,7 +18,7 @@ Axes: B batch, L layers, H heads, S source symbols, T positions, C model width,
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -101,6 +101,7 @@ def collect_maps(
     return TransformerMaps(*(torch.stack(x, dim=1) for x in (encoder, decoder, cross)))
 
 
+@runtime_checkable
 class AttentionLayer(Protocol):
     """A layer whose H heads can be changed; `output` takes them side by side."""
 
