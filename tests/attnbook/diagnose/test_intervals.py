@@ -38,11 +38,8 @@ def test_one_of_two_peaks_is_inside():
     assert share_peaks_inside(times, INTERVALS) == 0.5
     heads = torch.stack([times, torch.tensor([0.2, 0.89])])
     assert share_peaks_inside(heads, INTERVALS).tolist() == [0.5, 1.0]
-
-
-def test_an_interval_has_its_begin_and_not_its_end():
-    times = torch.tensor([0.4, 0.6])
-    assert share_peaks_inside(times, INTERVALS) == 0.5
+    # An interval has its begin and not its end.
+    assert share_peaks_inside(torch.tensor([0.4, 0.6]), INTERVALS) == 0.5
 
 
 def test_the_mass_inside_is_the_mean_over_the_queries():

@@ -176,3 +176,23 @@ def test_impossible_sizes_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         config = DecoderConfig(V, C, **sizes | change)
         ModernDecoder(config)(draw_ids(B, T))
+
+
+PADDED = torch.tensor([[3, 4, 5, 6, 7, 8], [0, 0, 5, 6, 7, 8]])
+
+
+def test_a_padded_batch_goes_on_as_its_sequences_do_alone():
+    model, real = build(), (PADDED != 0)[:, None, None]
+    alone = decode_greedily(model, PADDED[1:, 2:], 4)[0, 4:]
+    found = decode_greedily(model, PADDED, 4, mask=real)[1, 6:]
+    assert torch.equal(found, alone)
+    found = decode_greedily(model, PADDED, 4, torch.ones_like(real))[1, 6:]
+    assert not torch.equal(found, alone)
+
+
+@pytest.mark.refusal
+def test_a_mask_that_decoding_cannot_continue_is_refused():
+    with pytest.raises(ValueError, match=r"must be \(2, 1, 1, 6\), but is \(2, 6\)"):
+        decode_greedily(build(), PADDED, 4, mask=PADDED != 0)
+    with pytest.raises(ValueError, match="padding at the beginning"):
+        decode_greedily(build(), PADDED, 4, (PADDED != 0)[:, None, None].flip(-1))

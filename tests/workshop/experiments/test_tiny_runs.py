@@ -38,7 +38,7 @@ TINY: dict[str, dict] = {
         "BLOCK_STEPS": ((1, 8),),
         **{"MASK_WINDOW": 5, "MASK_LENGTHS": (16,)},
         **{"WINDOW": 5, "BLOCK": 8, "EFFICIENT_LENGTHS": (32,)},
-        **{"POSITION_BATCH": 1, "POSITION_LENGTH": 16, "CLIP_LENGTHS": (1, 2)},
+        "CLIP_LENGTHS": (1, 2),
         # Compiling takes a while, and needs what not every machine has.
         "shutil": SimpleNamespace(which=lambda name: None),
     },
