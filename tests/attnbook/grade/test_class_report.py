@@ -40,12 +40,6 @@ RESULTS = {
 }
 EYE = {
     "not graded": make_result(error="it is not a notebook"),
-    "right with remarks": make_result(
-        a=make_answer("✓ right. One more thing: it overflows.")
-    ),
-    "stopped by a limit": make_result(
-        a=make_answer("✗ It was stopped after 10 seconds.", "too-long")
-    ),
     "refused by the sandbox": make_result(
         a=RIGHT, notes=["cell 2: PermissionError: [Errno 13] x"]
     ),
@@ -54,9 +48,6 @@ EYE = {
     ),
     "sent malformed messages": make_result(
         a=make_answer("✗ Its outcomes do not have …", "tampered")
-    ),
-    "a check was called too often": make_result(
-        a=RIGHT, notes=["a.check_a is called more than 50 times: of these …"]
     ),
     "not executed": make_result(
         a=RIGHT, notes=["cell 2: RuntimeError: %%bash is not executed while grading"]

@@ -151,7 +151,8 @@ def test_mean_ablation_replaces_by_the_mean(model):
 
 
 def test_a_patch_at_some_positions_leaves_the_others(model):
-    with record_heads(model) as other:
+    with record_heads(model) as other:  # the last call counts
+        run(model)
         run(model, OTHER)
     with (
         record_heads(model) as before,
@@ -160,7 +161,7 @@ def test_a_patch_at_some_positions_leaves_the_others(model):
     ):
         run(model)
     expected = before[0][0][:, 2].clone()
-    expected[:, [1, 4]] = other[0][0][:, 2][:, [1, 4]]
+    expected[:, [1, 4]] = other[0][1][:, 2][:, [1, 4]]
     torch.testing.assert_close(after[0][0][:, 2], expected)
 
 

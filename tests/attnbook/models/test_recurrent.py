@@ -53,6 +53,11 @@ def test_single_steps_equal_teacher_forcing(model):
         torch.testing.assert_close(logits, whole.logits[:, t])
         if whole.weights is not None:
             torch.testing.assert_close(weights, whole.weights[:, t])
+    if decode := getattr(model.decoder, "decode", None):
+        first, state = decode(PREVIOUS[:, :2], model.decoder.start(memory), memory)
+        rest, _ = decode(PREVIOUS[:, 2:], state, memory)
+        joined = torch.cat([first.logits, rest.logits], dim=1)
+        torch.testing.assert_close(joined, whole.logits)
 
 
 def test_every_parameter_learns(model):
