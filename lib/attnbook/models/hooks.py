@@ -32,13 +32,7 @@ Edit = Callable[[Tensor], Tensor]  # from a head's output (B, T, D) to another
 
 
 class TransformerMaps(NamedTuple):
-    """The weights of every attention of a Transformer, before dropout.
-
-    Attributes:
-        encoder: encoder self-attention.
-        decoder: causal decoder self-attention.
-        cross: cross-attention to the source.
-    """
+    """The weights before dropout of self-attentions, and of attention to the source."""
 
     encoder: Float[Tensor, "B L H S S"]
     decoder: Float[Tensor, "B L H T T"]
@@ -253,11 +247,8 @@ def patch_heads(
 ) -> AbstractContextManager[None]:
     """Give some heads the outputs that they had in another run.
 
-    Args:
-        model: run it inside the `with` block, on inputs of the same length.
-        heads: pairs of layer and head.
-        recorded: what `record_heads` kept in the other run; its last call counts.
-        positions: where the outputs are replaced; everywhere unless given.
+    `recorded` is what `record_heads` kept in the other run, on inputs of the same
+    length; its last call counts. Outputs are replaced at the positions, or everywhere.
 
     Raises:
         ValueError: if the model does not have a head, if the other run's model

@@ -55,15 +55,15 @@ START, END = (50257, 50362), 50256
 ALIGNMENT_HEADS = (*((1, 0), (2, 0), (2, 5), (3, 0)), *((3, 1), (3, 2), (3, 3), (3, 4)))
 
 VERSION, SPECIFICATION = 6, "WhisperSpec"
-# The number of a data type -> the data type.
-TYPES = {
-    0: torch.float32,
-    1: torch.int8,
-    2: torch.int16,
-    3: torch.int32,
-    4: torch.float16,
-    5: torch.bfloat16,
-}
+# The data type of each number.
+TYPES = (
+    torch.float32,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.float16,
+    torch.bfloat16,
+)
 # What a file must say for its model to be a `Whisper`.
 REQUIRED = {
     "decoder/activation": 3,  # GELU

@@ -348,14 +348,10 @@ def sample(
     temperature: float | int = 1.0,
     rng: torch.Generator | None = None,
 ) -> Int[Tensor, "B _"]:
-    """Return ids with `count` more symbols sampled from the model.
+    """Return ids with `count` more symbols sampled from the model's logits (B, T, V).
 
-    Args:
-        model: from ids (B, T) to logits (B, T, V).
-        ids: the beginning, at least one symbol.
-        count: how many symbols to add.
-        temperature: divides the logits; 0 takes the most probable symbol.
-        rng: one on the CPU gives the same symbols for one seed everywhere.
+    Temperature 0 takes the most probable symbol. A generator on the CPU gives the same
+    symbols for one seed everywhere.
 
     Raises:
         ValueError: on a negative temperature or an empty beginning.

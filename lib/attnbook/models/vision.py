@@ -147,16 +147,8 @@ class VisionTransformer(nn.Module):
     The class token is position 0; patch n, counted row by row, is position n + 1. The
     output layer reads the class token alone.
 
-    Args:
-        size: pixels on each side of the square images.
-        patch: pixels on each side of a patch.
-        width: C.
-        heads: of each block.
-        layers: number of blocks.
-        hidden: hidden width of the feed-forward networks.
-        channels: I.
-        classes: K.
-        encoding: of the positions: `LearnedEncoding` or `NoEncoding`.
+    `size` and `patch` are the pixels on each side of the square images and of a patch,
+    `layers` the number of blocks, `hidden` the width inside the feed-forward networks.
     """
 
     def __init__(

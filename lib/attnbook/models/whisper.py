@@ -83,9 +83,6 @@ def log_mel_spectrogram(
         rate: samples per second, which must be 16,000.
         bands: M.
         seconds: the length with padding; F is 100 times as large.
-
-    Raises:
-        ValueError: on another rate, an empty sound, or one that is too long.
     """
     if rate != RATE:
         raise ValueError(

@@ -26,6 +26,8 @@ def test_a_key_is_inside_if_its_middle_is():
     marked = mark_intervals(INTERVALS, 10, STEP)
     assert marked[0].nonzero().flatten().tolist() == [2, 3]
     assert marked[1].nonzero().flatten().tolist() == [6, 7, 8]
+    (marked,) = mark_intervals(torch.tensor([[0.24, 0.44]]), 10, STEP)
+    assert marked.nonzero().flatten().tolist() == [2, 3]
 
 
 def test_the_peak_is_in_the_middle_of_its_key():

@@ -98,19 +98,7 @@ def test_what_needs_a_person_is_listed_with_its_reason(reason):
     assert found == reason
     page = Page(report.format_html({Path("x.ipynb"): EYE[reason]}))
     assert ["x.ipynb", reason, detail] in page.rows
-
-
-def test_ordinary_answers_need_no_person():
-    ordinary = make_result(
-        a=RIGHT,
-        b=SCALE,
-        c=make_answer("… not attempted yet"),
-        d=make_answer("✗ It raises ValueError: x", "error"),
-        notes=["cell 3: NameError: name 'x' is not defined"],
-    )
-    assert not report.find_reasons(ordinary)
-    page = Page(report.format_html({Path("x.ipynb"): ordinary}))
-    assert "None." in page.text and "NameError" in page.text
+    assert not report.find_reasons(make_result(b=SCALE, notes=["cell 3: NameError: x"]))
 
 
 def test_nothing_that_students_wrote_becomes_markup():
@@ -141,10 +129,6 @@ def test_the_page_needs_nothing_else():
     assert not {"link", "script", "iframe", "object"} & {*page.tags}
     assert not {"src", "href"} & {name for name, _ in page.named}
     assert any("default-src 'none'" in (x or "") for _, x in page.named)
-
-
-def test_a_class_without_submissions_has_a_report():
-    assert "0 submissions" in Page(report.format_html({})).text
 
 
 @pytest.mark.browser

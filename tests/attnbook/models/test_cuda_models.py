@@ -10,7 +10,6 @@ from attnbook import masks
 from attnbook.attention.multi_head import GroupedQueryAttention, MultiHeadAttention
 from attnbook.models.attention_only import METHODS, AttentionOnlyTransformer
 from attnbook.models.lookup_models import LookupModel
-from attnbook.models.recurrent import EncoderDecoder
 from attnbook.models.transformer import (
     LanguageModel,
     PostNorm,
@@ -35,19 +34,8 @@ ATTENTIONS = {
 }
 
 
-class Logits(nn.Module):
-    """An encoder-decoder whose output is a tensor."""
-
-    def __init__(self, model: EncoderDecoder):
-        super().__init__()
-        self.model = model
-
-    def forward(self, source, lengths, previous):
-        return self.model(source, lengths, previous).logits
-
-
 class First(nn.Module):
-    """A model that returns a tuple, of which the first is compared."""
+    """A model that returns a tensor, or a tuple whose first is compared."""
 
     def __init__(self, model):
         super().__init__()
@@ -60,12 +48,12 @@ class First(nn.Module):
 
 TRANSLATED = SOURCE, LENGTHS, PREVIOUS
 MODELS = {
-    name: (lambda make=make: Logits(make()), TRANSLATED)
+    name: (lambda make=make: First(make()), TRANSLATED)
     for name, make in DECODERS.items()
 }
 for name, size in SIZES.items():
     MODELS[f"Transformer, {name}"] = (
-        lambda size=size: Logits(transformer(V, V, size)),
+        lambda size=size: First(transformer(V, V, size)),
         TRANSLATED,
     )
     MODELS[f"LanguageModel, {name}"] = (

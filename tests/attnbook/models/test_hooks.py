@@ -72,13 +72,6 @@ def run(model, ids=IDS):
     return model(ids)
 
 
-def zero_columns(model, layer, head):
-    """Ablate by hand: the columns of the output projection become zero."""
-    weight = model.blocks[layer].attention.output.weight
-    with torch.no_grad():
-        weight[:, head * D : (head + 1) * D] = 0
-
-
 def test_layers_of_encoder_and_decoder_are_found():
     found = find_attention_layers(transformer(V, V, Size(C, H, 10, 2)))
     assert [name.rpartition(".")[2] for name in found] == [
@@ -91,18 +84,14 @@ def test_an_ablated_head_has_no_columns_in_the_output_projection(model):
     before = run(model)
     with ablate_heads(model, [(1, 3), (2, 0)]):
         ablated = run(model)
-    torch.testing.assert_close(run(model), before, rtol=0, atol=0)
-    zero_columns(model, 1, 3)
-    zero_columns(model, 2, 0)
-    torch.testing.assert_close(ablated, run(model))
-    assert (ablated - before).abs().max() > 0.1
-
-
-def test_the_model_is_as_before_even_after_an_error(model):
-    before = run(model)
     with pytest.raises(RuntimeError), ablate_heads(model, [(0, 0)]):
         raise RuntimeError
-    torch.testing.assert_close(run(model), before, rtol=0, atol=0)
+    assert torch.equal(run(model), before)
+    with torch.no_grad():
+        model.blocks[1].attention.output.weight[:, 3 * D : 4 * D] = 0
+        model.blocks[2].attention.output.weight[:, :D] = 0
+    torch.testing.assert_close(ablated, run(model))
+    assert (ablated - before).abs().max() > 0.1
 
 
 def test_recorded_outputs_are_weights_times_values(model):
@@ -173,10 +162,8 @@ def test_heads_that_are_not_there_are_refused(model):
         ablate_heads(model, [(1, H)]).__enter__()
     with pytest.raises(ValueError, match="no head -1 in layer 1"):
         ablate_heads(model, [(1, -1)]).__enter__()
-    with record_heads(model) as other:
-        run(model)
-    with pytest.raises(ValueError, match="no head 7 in layer 2"):
-        patch_heads(model, [(2, 7)], other).__enter__()
+    with pytest.raises(ValueError, match="Linear has no attention layer"):
+        find_attention_layers(nn.Linear(2, 3))
 
 
 @pytest.mark.refusal
@@ -197,9 +184,3 @@ def test_lists_of_other_lengths_and_shapes_are_refused(model):
         record_heads(model) as nothing,
     ):
         average_outputs(nothing)
-
-
-@pytest.mark.refusal
-def test_a_model_without_attention_layers_is_refused():
-    with pytest.raises(ValueError, match="Linear has no attention layer"):
-        find_attention_layers(nn.Linear(2, 3))

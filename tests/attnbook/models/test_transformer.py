@@ -6,15 +6,12 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from attnbook.data.vocabulary import PAD
 from attnbook.masks import causal
-from attnbook.models.from_pytorch import copy_block
 from attnbook.models.recurrent import Memory
 from attnbook.models.transformer import (
     Embedding,
-    EncoderBlock,
     LanguageModel,
     PostNorm,
     PreNorm,
@@ -110,13 +107,6 @@ def test_bad_sampling_is_refused():
         sample(model, torch.ones(1, 2, dtype=torch.long), 1, temperature=-1)
     with pytest.raises(ValueError, match="at least 1 symbol"):
         sample(model, torch.ones(1, 0, dtype=torch.long), 1)
-
-
-@pytest.mark.refusal
-def test_an_encoder_block_takes_no_decoder_layer():
-    theirs = nn.TransformerDecoderLayer(C, H, HIDDEN, batch_first=True)
-    with pytest.raises(ValueError, match="only one of them has cross-attention"):
-        copy_block(EncoderBlock(C, H, HIDDEN), theirs)
 
 
 def test_a_soft_cap_keeps_small_scores_and_stops_large_ones():
