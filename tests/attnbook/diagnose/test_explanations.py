@@ -61,10 +61,9 @@ def test_gradient_times_input_is_exact_for_a_linear_model():
     assert not model.embed._forward_hooks
 
 
-def test_a_large_value_counts_more_than_its_weight():
-    weights = torch.tensor([[0.75, 0.25]])
+def test_weights_times_norms_by_hand():
     values = torch.tensor([[[0.3, 0.4], [3.0, 4.0]]])
-    found = multiply_weights_by_norms(weights, values)
+    found = multiply_weights_by_norms(torch.tensor([[0.75, 0.25]]), values)
     torch.testing.assert_close(found, torch.tensor([[0.375, 1.25]]))
 
 

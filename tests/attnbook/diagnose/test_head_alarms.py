@@ -94,29 +94,17 @@ def test_pytorch_layers_of_every_form_are_measured(batch_first):
 
 
 def test_each_alarm_is_raised_by_what_it_is_about():
-    for model in make_pair():
-        projection = getattr(model.attention, "out_proj", None)
-        heads = {"similar", "uniform"}
-        with torch.no_grad():
-            if projection is None:
-                model.attention.query.weight[:10] = 0.0
-                model.attention.query.bias[:10] = 0.0
-                projection = model.attention.output
-            else:
-                model.attention.in_proj_weight[:10] = 0.0
-                model.attention.in_proj_bias[:10] = 0.0
-            projection.weight[:, 10:] = 0.0
-        limits = {
-            "similar": 1 - 1e-5,
-            "uniform": 1 - 1e-5,
-            "small output": 0.0,
-            "no effect": 0.0,
-        }
-        assert alarm_names(model, limits) == {
-            *((alarm, head) for alarm in heads for head in (0, 1)),
-            ("small output", 2),
-            ("no effect", 2),
-        }
+    model, _ = make_pair()
+    with torch.no_grad():
+        model.attention.query.weight[:10] = 0.0
+        model.attention.query.bias[:10] = 0.0
+        model.attention.output.weight[:, 10:] = 0.0
+    same = dict.fromkeys(("similar", "uniform"), 1 - 1e-5)
+    none = dict.fromkeys(("small output", "no effect"), 0.0)
+    assert alarm_names(model, same | none) == {
+        *((alarm, head) for alarm in same for head in (0, 1)),
+        *((alarm, 2) for alarm in none),
+    }
 
 
 def test_one_key_for_each_query_is_saturated_and_position_0_is_found():
@@ -176,14 +164,9 @@ def test_numbers_by_hand():
     assert {k: x.tolist() for k, x in numbers.items()} == {
         k: pytest.approx(x) for k, x in expected.items()
     }
-
-
-def test_an_alarm_says_value_and_threshold():
-    numbers = {"a": {"entropy": torch.tensor([0.2, 0.75, torch.nan])}}
-    limits = {"uniform": 0.7, "saturated": 0.1, "no effect": 1.0}
-    assert compare_with_thresholds(numbers, limits) == [
-        HeadAlarm("a", 1, "uniform", 0.75, 0.7)
-    ]
+    limits = {"uniform": 0.7, "saturated": -1.0, "no effect": 1.0}
+    found = compare_with_thresholds({"a": numbers}, limits)
+    assert found == [HeadAlarm("a", 0, "uniform", pytest.approx(1.0), 0.7)]
 
 
 @pytest.mark.refusal

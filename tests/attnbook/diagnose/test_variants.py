@@ -182,17 +182,13 @@ class TwoPaths(nn.Module):
 
     def __init__(self, fault):
         super().__init__()
-        torch.manual_seed(0)
         self.attention = nn.MultiheadAttention(8, 2, dropout=0.1, batch_first=True)
         self.fault = fault
 
     def forward(self, x):
         output = self.attention(x, x, x, need_weights=False)[0]
-        if self.fault == "training" and self.training:
-            output = output * 1.1
-        if self.fault == "gradients" and torch.is_grad_enabled():
-            output = output * 1.1
-        return output
+        path = {"training": self.training, "gradients": torch.is_grad_enabled()}
+        return output * 1.1 if path.get(self.fault) else output
 
 
 class AskedLayer(nn.Module):

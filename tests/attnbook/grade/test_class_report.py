@@ -14,13 +14,8 @@ HOSTILE = "</style></li><script>alert(1)</script><img src=x onerror=a>&lt;'\"$su
 
 def make_answer(verdict, mistake=None):
     points = 2 if verdict[0] == "✓" else 0
-    return {
-        "points": points,
-        "of": 2,
-        "verdict": verdict,
-        "mistake": mistake,
-        "title": None,
-    }
+    found = {"points": points, "of": 2, "verdict": verdict}
+    return found | {"mistake": mistake, "title": None}
 
 
 def make_result(*, error=None, notes=(), **answers):
@@ -120,15 +115,6 @@ def test_a_name_that_is_no_text_can_be_written(tmp_path, capsys):
     for file in tmp_path.iterdir():
         text = file.read_text("utf8")
         assert "\\udcff" in text and "\\ud800" in text
-
-
-def test_the_page_needs_nothing_else():
-    text = report.format_html(RESULTS)
-    page = Page(text)
-    assert "http:" not in text and "https:" not in text and "url(" not in text
-    assert not {"link", "script", "iframe", "object"} & {*page.tags}
-    assert not {"src", "href"} & {name for name, _ in page.named}
-    assert any("default-src 'none'" in (x or "") for _, x in page.named)
 
 
 @pytest.mark.browser

@@ -153,12 +153,8 @@ def test_what_is_not_graded_is_named_with_the_reason(graded, name):
 
 
 def test_naming_a_chapter_in_a_comment_changes_no_points(graded):
-    extra = (
-        "# from attnbook.exercises.luong import check_two_factors",
-        "text = 'import attnbook.exercises.luong'",
-        '"""\nfrom attnbook.exercises.luong import check_two_factors\n"""',
-    )
-    assert read_points(graded(RIGHT, CHECK, *extra)) == (1, POINTS)
+    comment = "# from attnbook.exercises.luong import check_two_factors"
+    assert read_points(graded(RIGHT, CHECK, comment)) == (1, POINTS)
     both = graded(RIGHT, CHECK, "from attnbook.exercises import luong")
     more = sum(x.stars for x in list_exercises(["luong"]).values())
     assert read_points(both) == (1, POINTS + more)
@@ -211,13 +207,10 @@ def test_the_command_writes_the_same_bytes_every_time(tmp_path, capsys):
     assert written[0] == written[1]
     table = list(csv.DictReader(io.StringIO(written[0][0])))
     assert [row["points"] for row in table] == ["0", "0", "1"]
+    assert report.escape_formula("=1+1") == "'=1+1"
     assert table[1]["check_weights mistake"] == "no-scale"
-    assert [*table[0]][:4] == ["notebook", "points", "of", "error"]
     first = json.loads(written[0][1])[1]
-    assert {*first} == {"notebook", "points", "of", "error", "notes", "exercises"}
-    assert {*first["exercises"]["check_weights"]} == {
-        *("points", "of", "verdict", "mistake", "title")
-    }
+    assert first["exercises"]["check_weights"]["mistake"] == "no-scale"
     assert not list(tmp_path.glob("*.unfinished"))
     assert f"1 of {POINTS} (" in capsys.readouterr().out
 
