@@ -346,12 +346,14 @@ def sample(
     ids: Int[Tensor, "B T"],
     count: int,
     temperature: float | int = 1.0,
+    window: int | None = None,
     rng: torch.Generator | None = None,
 ) -> Int[Tensor, "B _"]:
     """Return ids with `count` more symbols sampled from the model's logits (B, T, V).
 
-    Temperature 0 takes the most probable symbol. A generator on the CPU gives the same
-    symbols for one seed everywhere.
+    Temperature 0 takes the most probable symbol. The model gets the last `window`
+    symbols, or all. A generator on the CPU gives the same symbols for one seed
+    everywhere.
 
     Raises:
         ValueError: on a negative temperature or an empty beginning.
@@ -364,7 +366,8 @@ def sample(
             "symbol"
         )
     for _ in range(count):
-        logits = model(ids)[:, -1]
+        inputs = ids if window is None else ids[:, -window:]
+        logits = model(inputs)[:, -1]
         if temperature == 0:
             drawn = logits.argmax(-1, keepdim=True)
         else:

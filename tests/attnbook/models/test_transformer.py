@@ -98,6 +98,8 @@ def test_the_language_model_is_causal_and_continues():
     rng = [torch.Generator().manual_seed(1) for _ in range(2)]
     a, b = (sample(model, ids, 5, rng=r) for r in rng)
     assert torch.equal(a, b)
+    found = sample(model, ids, 2, temperature=0, window=2)
+    assert found[0, 4] == model(ids[:, 2:])[0, -1].argmax()
 
 
 @pytest.mark.refusal
