@@ -160,8 +160,10 @@ def test_files_elsewhere_stay(graded, tmp_path, isolated):
     assert [note[:7] for note in result["notes"]] == [f"cell {n}:" for n in range(1, 5)]
 
 
-def test_there_are_no_other_processes_and_no_network(graded, isolated):
+def test_there_are_no_other_processes_no_network_and_no_secrets(graded, isolated):
+    assert "PYTEST_CURRENT_TEST" in os.environ  # plays a secret of the teacher
     result = graded(
+        "import os; assert 'PYTEST_CURRENT_TEST' not in os.environ",
         "import os\nfound = []\nfor name in os.listdir('/proc'):\n"
         " if name.isdigit() and int(name) != os.getpid():\n"
         "  try: os.kill(int(name), 0); found.append(name)\n"
@@ -172,20 +174,6 @@ def test_there_are_no_other_processes_and_no_network(graded, isolated):
         RIGHT,
     )
     assert not result["notes"]
-
-
-def test_no_variable_of_the_environment_reaches_a_notebook(graded):
-    assert "PYTEST_CURRENT_TEST" in os.environ  # plays a secret of the teacher
-    result = graded(
-        "import os; assert 'PYTEST_CURRENT_TEST' not in os.environ",
-        "for n in __import__('os').listdir('/proc'):\n"
-        "    try: found = open(f'/proc/{n}/environ').read()\n"
-        "    except OSError: continue\n"
-        "    assert 'PYTEST_' not in found",
-        RIGHT,
-        CHECK,
-    )
-    assert result["notes"] == []
 
 
 def test_processes_that_a_notebook_leaves_behind_are_killed(graded):
