@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from attnbook.grade import Limits, command, grade_notebook, pool
+from attnbook.grade import Limits, command, grade_notebook, pool, report
 from attnbook.grade.notebook import list_exercises
 from notebooks import (
     ATTEND,
