@@ -35,6 +35,9 @@ RESULTS = {
 }
 EYE = {
     "not graded": make_result(error="it is not a notebook"),
+    "right with remarks": make_result(
+        a=make_answer("✓ right. One more thing: it overflows.")
+    ),
     "refused by the sandbox": make_result(
         a=RIGHT, notes=["cell 2: PermissionError: [Errno 13] x"]
     ),
