@@ -54,13 +54,10 @@ CASES = {
     "lengths that end a part, and pass it": DecodingCase(lengths=(32, 33)),
     "lengths that end a page, and do not": DecodingCase(lengths=(48, 43), page=16),
     "page of five": DecodingCase(lengths=(50, 7), page=5, parts=4),
-    "each head its own keys": DecodingCase(3, 3, lengths=(11, 53)),
     "three heads a group": DecodingCase(6, 2, lengths=(40, 53)),
     "more heads a group than rows of a tile": DecodingCase(40, 2, S=33),
     "a negative scale": DecodingCase(scale=-0.3),
     "large logits": DecodingCase(offset=60.0, lengths=(53, 29)),
-    "large negative logits": DecodingCase(offset=-60.0),
-    "heads inside": DecodingCase(4, 2, layout="heads inside"),
     "columns": DecodingCase(4, 2, layout="columns", lengths=(53, 20)),
     "expanded": DecodingCase(layout="expanded", lengths=(20, 37)),
 }

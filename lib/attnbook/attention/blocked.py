@@ -54,9 +54,7 @@ def attend_in_blocks(
     for chunk_mask in mask.split(rows, dim=-2):
         parts = chunk_mask.split(rows, dim=-1)
         used = [j for j, part in enumerate(parts) if part.any()]
-        chunks.append(
-            (used, concatenate_parts([parts[j] for j in used], -1, chunk_mask))
-        )
+        chunks.append((used, join([parts[j] for j in used], -1, chunk_mask)))
     return attend_chunks(query, key, value, chunks, rows)
 
 
@@ -103,24 +101,18 @@ def attend_chunks(
     chunks: Iterable[tuple[Iterable[int], Tensor]],
     rows: int,
 ) -> Tensor:
-    """Compute attention chunk by chunk.
-
-    Args:
-        chunks: for each chunk of queries, the numbers of the key blocks that it
-            uses, and the mask over their keys.
-        rows: queries in a chunk, and keys in a block.
-    """
+    """Compute chunk by chunk, each with its blocks of keys and a mask over them."""
     keys, values = key.split(rows, dim=-2), value.split(rows, dim=-2)
     outputs = []
     queries = query.split(rows, dim=-2)
     for chunk, (used, chunk_mask) in zip(queries, chunks, strict=True):
-        chunk_keys = concatenate_parts([keys[j] for j in used], -2, key)
-        chunk_values = concatenate_parts([values[j] for j in used], -2, value)
+        chunk_keys = join([keys[j] for j in used], -2, key)
+        chunk_values = join([values[j] for j in used], -2, value)
         outputs.append(attend(chunk, chunk_keys, chunk_values, chunk_mask))
-    return concatenate_parts(outputs, -2, query)
+    return join(outputs, -2, query)
 
 
-def concatenate_parts(parts: list[Tensor], axis: int, whole: Tensor) -> Tensor:
+def join(parts: list[Tensor], axis: int, whole: Tensor) -> Tensor:
     """Concatenate the parts; of no parts, return an empty slice of `whole`."""
     return torch.cat(parts, axis) if parts else whole.narrow(axis, 0, 0)
 

@@ -47,19 +47,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from attnbook.attention.linear import check_state_shape, split_chunks
-from attnbook.attention.scaled_dot_product import (
-    require_equal_widths,
-    require_values,
-)
+from attnbook.attention.scaled_dot_product import require_fit
 from attnbook.attention.tiled import promote_to_float32
 
 
 def read_decay(log_decay: Tensor) -> Tensor:
-    """Return the rates in at least single precision.
-
-    Raises:
-        ValueError: if one is positive, so that the memory would grow.
-    """
+    """Return the rates in at least single precision; refuse positive ones."""
     if log_decay.numel() and not (highest := log_decay.max()) <= 0:
         raise ValueError(
             f"log_decay must be at most 0, but is up to {highest:.3g}: the "
@@ -68,9 +61,7 @@ def read_decay(log_decay: Tensor) -> Tensor:
     return promote_to_float32(log_decay)
 
 
-def sum_rates_to_end(
-    rate: Float[Tensor, "*B R #D"],
-) -> Float[Tensor, "*B R #D"]:
+def sum_rates_to_end(rate: Tensor) -> Tensor:
     """Return the sum of the rates after each position, the last one being 0."""
     later = F.pad(rate[..., 1:, :], (0, 0, 0, 1))
     return later.flip(-2).cumsum(-2).flip(-2)
@@ -81,14 +72,9 @@ def decay_chunk(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return three factors of a chunk; without a rate, ones.
 
-    Args:
-        key: the keys, for their type and device.
-        rate: the logarithm of the decay before each position.
-
-    Returns:
-        What is left, at each position, of the memory at the beginning; at the
-        end, of what each position wrote; and at the end, of the memory at the
-        beginning, (..., D or 1, 1).
+    What is left, at each position, of the memory at the beginning; at the end, of
+    what each position wrote; and at the end, of the memory at the beginning,
+    (..., D or 1, 1).
     """
     if rate is None:
         ones = torch.ones_like(key[..., :1])
@@ -99,13 +85,10 @@ def decay_chunk(
 
 
 def compute_decays(rate: Float[Tensor, "*B R 1"]) -> Float[Tensor, "*B R R"]:
-    """Return what is left at position i of what was written at position j.
-
-    Entries above the diagonal are 0. Each sum has only the rates between both
-    positions, since a difference of two sums from the beginning would lose
-    digits.
-    """
+    """Return what is left at position i of what was written at j ≤ i, else 0."""
     R = rate.shape[-2]
+    # Only the rates between both positions are summed: a difference of two sums
+    # from the beginning would lose digits.
     between = rate.expand(*rate.shape[:-1], R).tril(-1).cumsum(-2)
     return between.exp().tril()
 
@@ -115,13 +98,9 @@ def sum_decayed_products(
     key: Float[Tensor, "*B R D"],
     rate: Float[Tensor, "*B R #D"] | None,
 ) -> Float[Tensor, "*B R R"]:
-    """Return the products query_i · decay · key_j for j ≤ i.
+    """Return query_i · (decay between j and i) · key_j for j ≤ i.
 
-    The decay is that between positions j and i. Entries above the diagonal are
-    meaningless without a rate, and 0 with one.
-
-    Args:
-        rate: the logarithm of the decay before each position.
+    Entries above the diagonal are meaningless without a rate, and 0 with one.
     """
     if rate is None:
         return query @ key.transpose(-2, -1)
@@ -171,10 +150,7 @@ def step_delta(
     """Return the output of one position, and the memory after it was written.
 
     Args:
-        state: the memory before.
-        query: of the position.
-        key: of the position, of length 1.
-        value: of the position.
+        key: of length 1.
         beta: the writing strength, from 0 to 2 (see the top of this file).
         log_decay: the logarithm of the factor, at most 1, by which the memory
             decays before it is written, for each head (B, H, 1) or each
@@ -316,8 +292,7 @@ def check_delta_inputs(
     state: Tensor | None,
 ) -> Tensor:
     """Return the state to begin with, or raise ValueError."""
-    require_equal_widths(query, key)
-    require_values(key, value)
+    require_fit(query, key, value)
     given = {"queries": query.shape[:-1], "numbers beta": beta.shape}
     if log_decay is not None:
         given["decays"] = log_decay.shape[:-1]

@@ -61,20 +61,12 @@ def attend_graph_v2(
     target_weight: Float[Tensor, "*H F I"],
     a: Float[Tensor, "*H F"],
 ) -> Float[Tensor, "*H N F"]:
-    """Return GATv2's output: for each node a weighted mean of its neighbors.
+    """Return GATv2's output, with inputs and errors as `attend_graph`.
 
     Args:
-        features: h, one row for each node.
-        edges: the source and the target of each edge.
         source_weight: the half of W for sources; also gives the values.
         target_weight: the half of W for targets.
         a: scores LeakyReLU of the sum of both products.
-
-    Returns:
-        zeros for a node without incoming edges.
-
-    Raises:
-        ValueError: if an edge names a node that has no features.
     """
     check_edges(edges, len(features))
     h, a = promote_to_float32(features), promote_to_float32(a)
@@ -115,14 +107,7 @@ def score_dynamic(
     edges: Int[Tensor, "2 E"],
     a: Float[Tensor, "*H F"],
 ) -> Float[Tensor, "*H E"]:
-    """Return GATv2's score of each edge.
-
-    Args:
-        sources: the product of the sources' half of W with each node.
-        targets: the product of the targets' half of W with each node.
-        edges: the source and the target of each edge.
-        a: multiplies LeakyReLU of the sum of both.
-    """
+    """Return GATv2's score of each edge, from each node's products with W."""
     source, target = edges
     hidden = sources[..., source, :] + targets[..., target, :]
     return (F.leaky_relu(hidden, SLOPE) @ a[..., None])[..., 0]
@@ -131,19 +116,10 @@ def score_dynamic(
 def softmax_by_target(
     scores: Float[Tensor, "*H E"], target: Int[Tensor, " E"], nodes: int
 ) -> Float[Tensor, "*H E"]:
-    """Return the softmax of the scores over the edges into each target.
-
-    Args:
-        scores: one for each edge.
-        target: the node that each edge leads to.
-        nodes: N, the number of nodes.
-    """
+    """Return the softmax of the scores over the edges into each of N targets."""
+    into = target.expand(scores.shape)
     largest = scores.new_zeros(*scores.shape[:-1], nodes).scatter_reduce(
-        -1,
-        target.expand(scores.shape),
-        scores.detach(),
-        "amax",
-        include_self=False,
+        -1, into, scores.detach(), "amax", include_self=False
     )
     powers = (scores - largest[..., target]).exp()
     total = powers.new_zeros(largest.shape).index_add(-1, target, powers)
@@ -155,16 +131,7 @@ def average_neighbors(
     edges: Int[Tensor, "2 E"],
     weights: Float[Tensor, "*H E"],
 ) -> Float[Tensor, "*H N F"]:
-    """Return for each node the sum of its neighbors' values times the weights.
-
-    Args:
-        values: one row for each node.
-        edges: the source and the target of each edge.
-        weights: one for each edge, with the sum 1 over the edges into a node.
-
-    Returns:
-        zeros for a node without incoming edges.
-    """
+    """Return for each node the sum of its neighbors' values times the weights."""
     source, target = edges
     terms = weights[..., None] * values[..., source, :]
     return values.new_zeros(values.shape).index_add(-2, target, terms)

@@ -24,10 +24,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from attnbook.attention.scaled_dot_product import (
-    require_equal_widths,
-    require_values,
-)
+from attnbook.attention.scaled_dot_product import require_fit
 from attnbook.attention.tiled import promote_to_float32
 
 CHUNK_SIZE = 64
@@ -74,9 +71,7 @@ def attend_linear(
         mask: True where a query can attend; broadcasts to (B, H, T, S).
         features: the feature map φ.
     """
-    require_equal_widths(query, key)
-    require_values(key, value)
-    phi_query, phi_key = map(features, map(promote_to_float32, (query, key)))
+    phi_query, phi_key = compute_features(query, key, value, features)
     weights = phi_query @ phi_key.transpose(-2, -1)
     if mask is not None:
         weights = weights.masked_fill(~mask, 0.0)
@@ -102,9 +97,7 @@ def attend_linear_bidirectional(
     Raises:
         ValueError: if the mask differs between queries.
     """
-    require_equal_widths(query, key)
-    require_values(key, value)
-    phi_query, phi_key = map(features, map(promote_to_float32, (query, key)))
+    phi_query, phi_key = compute_features(query, key, value, features)
     if mask is not None:
         if mask.ndim > 1 and mask.shape[-2] != 1:
             raise ValueError(
@@ -115,7 +108,7 @@ def attend_linear_bidirectional(
         phi_key = phi_key.masked_fill(hidden, 0.0)
         value = value.masked_fill(hidden, 0.0)
     state = phi_key.transpose(-2, -1) @ append_ones(value)
-    return read_state(phi_query, state).to(query.dtype)
+    return read_state(phi_query @ state).to(query.dtype)
 
 
 def step_linear(
@@ -134,9 +127,6 @@ def step_linear(
     Args:
         state: the sum of φ(key) valueᵀ so far.
         normalizer: the sum of φ(key) so far.
-        query: of the new position.
-        key: of the new position.
-        value: of the new position.
         features: the feature map φ.
 
     Raises:
@@ -166,7 +156,6 @@ def attend_linear_recurrent(
     """Return causal linear attention, one position after the other.
 
     Args:
-        key: the keys, one for each query.
         state: what earlier positions left; zeros unless given.
         normalizer: likewise.
         features: the feature map φ.
@@ -202,15 +191,11 @@ def attend_linear_chunked(
     earlier ones are in the state at the beginning of the chunk.
 
     Args:
-        key: the keys, one for each query.
-        state: what earlier positions left; zeros unless given.
-        normalizer: likewise.
-        features: the feature map φ.
-        chunk: positions in a chunk; the last one may have fewer.
+        chunk: positions in a chunk; the last one may have fewer. The others, and
+            the errors, as in `attend_linear_recurrent`.
 
     Raises:
-        ValueError: if `chunk` is below 1, there is not one key and value for
-            each query, or the state does not have the shape (B, H, F, E).
+        ValueError: if `chunk` is below 1.
     """
     phi_query, phi_key = check_causal_inputs(query, key, value, features)
     state, normalizer = start_state(phi_key, value, state, normalizer)
@@ -223,23 +208,14 @@ def attend_linear_chunked(
     start = torch.cat([state, normalizer[..., None]], dim=-1)[..., None, :, :]
     states = torch.cat([start, sums], dim=-3).cumsum(dim=-3)
     weights = phi_query @ phi_key.transpose(-2, -1)
-    summed = phi_query @ states[..., :-1, :, :] + weights.tril() @ values
-    output = divide_by_sums(summed[..., :-1], summed[..., -1:])
+    output = read_state(phi_query @ states[..., :-1, :, :] + weights.tril() @ values)
     output = output.flatten(-3, -2)[..., :T, :].to(query.dtype)
     last = states[..., -1, :, :]
     return LinearResult(output, last[..., :-1], last[..., -1])
 
 
-def read_state(
-    phi_query: Float[Tensor, "*B T F"], state: Float[Tensor, "*B F K"]
-) -> Float[Tensor, "*B T E"]:
-    """Return the output of queries; the state's last column is its normalizer.
-
-    Args:
-        phi_query: the features of the queries.
-        state: of shape (B, H, F, E + 1).
-    """
-    summed = phi_query @ state
+def read_state(summed: Float[Tensor, "*B T K"]) -> Float[Tensor, "*B T E"]:
+    """Return sums (B, H, T, E + 1) divided by their last column."""
     return divide_by_sums(summed[..., :-1], summed[..., -1:])
 
 
@@ -257,11 +233,7 @@ def append_ones(value: Float[Tensor, "*B S E"]) -> Float[Tensor, "*B S K"]:
 
 
 def split_chunks(x: Float[Tensor, "B H T D"], chunk: int) -> Float[Tensor, "B H N R D"]:
-    """Return the positions in N chunks of R, the last one filled with zeros.
-
-    Raises:
-        ValueError: if a chunk has no position.
-    """
+    """Return the positions in N chunks of R, the last one filled with zeros."""
     if chunk < 1:
         raise ValueError(f"a chunk has at least 1 position, not {chunk}")
     count = -(-x.shape[-2] // chunk)
@@ -269,22 +241,25 @@ def split_chunks(x: Float[Tensor, "B H T D"], chunk: int) -> Float[Tensor, "B H 
     return F.pad(x, (0, 0, 0, missing)).unflatten(-2, (count, chunk))
 
 
-def check_causal_inputs(
+def compute_features(
     query: Tensor, key: Tensor, value: Tensor, features: FeatureMap
 ) -> tuple[Tensor, Tensor]:
     """Return the features of queries and keys, or raise ValueError."""
-    require_equal_widths(query, key)
-    require_values(key, value)
+    require_fit(query, key, value)
+    return features(promote_to_float32(query)), features(promote_to_float32(key))
+
+
+def check_causal_inputs(
+    query: Tensor, key: Tensor, value: Tensor, features: FeatureMap
+) -> tuple[Tensor, Tensor]:
+    """Return the features of as many queries and keys, or raise ValueError."""
     if query.shape[-2] != key.shape[-2]:
         raise ValueError(
             f"each position has a query and a key, but there are "
             f"{query.shape[-2]} queries and {key.shape[-2]} keys; keys before "
             "the first query belong into the state"
         )
-    return (
-        features(promote_to_float32(query)),
-        features(promote_to_float32(key)),
-    )
+    return compute_features(query, key, value, features)
 
 
 def start_state(
@@ -293,14 +268,9 @@ def start_state(
     state: Tensor | None,
     normalizer: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the state and normalizer to begin with: zeros unless given.
-
-    Raises:
-        ValueError: if a shape is wrong, or one is given without the other.
-    """
-    given = state, normalizer
+    """Return the state and normalizer to begin with: zeros unless given."""
     if (state is None) != (normalizer is None):
-        shapes = [x if x is None else tuple(x.shape) for x in given]
+        shapes = [x if x is None else tuple(x.shape) for x in (state, normalizer)]
         raise ValueError(
             f"state and normalizer belong together, but the shape of the state "
             f"is {shapes[0]} and that of the normalizer {shapes[1]}"

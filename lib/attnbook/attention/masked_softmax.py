@@ -17,11 +17,7 @@ def masked_softmax(
     """Return weights that sum to 1 over the keys where the mask is True.
 
     A row without any True gives zeros, and zero gradients in the backward pass.
-
-    Args:
-        scores: one for each query and key.
-        mask: True where a query can attend; any shape that broadcasts to
-            scores.
+    The mask has any shape that broadcasts to scores.
 
     Raises:
         ValueError: if the mask is not boolean, or does not broadcast to scores.

@@ -28,8 +28,6 @@ from attnbook.attention.masked_softmax import softmax_over_keys
 from attnbook.attention.scaled_dot_product import attend, scaled_scores
 from attnbook.attention.self_attention import cross_attention
 
-PART_SIZE = 65536  # scores in a part: 256 KiB in single precision
-
 
 def split_heads(x: Float[Tensor, "B T C"], heads: int) -> Tensor:
     """Return (B, H, T, D): head h gets the h-th block of C / H columns.
@@ -61,12 +59,8 @@ def multi_head(
 
     Args:
         query: the input of the queries; for self-attention, also the memory.
-        memory: the input of the keys and values.
-        W_query: of the queries, all heads' rows one after the other.
-        W_key: of the keys, likewise.
-        W_value: of the values, likewise.
+        W_query: all heads' rows one after the other; so W_key and W_value.
         W_output: of the heads' outputs side by side.
-        heads: H.
         mask: True where a query can attend; broadcasts to (B, H, T, S).
 
     Raises:
@@ -107,28 +101,25 @@ def multi_head_loop(
     return torch.cat(outputs, dim=-1) @ W_output.T
 
 
-def attend_in_parts(
-    query: Float[Tensor, "B H T D"],
-    key: Float[Tensor, "B H S D"],
-    value: Float[Tensor, "B H S E"],
-    size: int = PART_SIZE,
+def fold_groups(x: Float[Tensor, "B H T _"], groups: int) -> Tensor:
+    """Return (B, G, H / G · T, _): the rows of a group's heads concatenated."""
+    return x.unflatten(1, (groups, -1)).flatten(2, 3)
+
+
+def grouped_scores(
+    query: Float[Tensor, "B H T D"], key: Float[Tensor, "B G S D"]
+) -> Float[Tensor, "B H T S"]:
+    """Return the scores of each head's queries and its group's keys."""
+    scores = scaled_scores(fold_groups(query, key.shape[1]), key)
+    return scores.reshape(*query.shape[:3], -1)
+
+
+def grouped_average(
+    weights: Float[Tensor, "B H T S"], value: Float[Tensor, "B G S E"]
 ) -> Float[Tensor, "B H T E"]:
-    """Return `attend`, computed for a few heads at a time.
-
-    The weights of a few heads fit into a processor's cache, and need less
-    memory than those of all heads.
-
-    Args:
-        query: the queries of each head.
-        key: the keys of each head.
-        value: the values of each head.
-        size: the number of scores in a part, of at least one head.
-    """
-    scores = query.shape[-2] * key.shape[-2]
-    heads = max(1, size // max(1, scores))
-    parts = (x.flatten(0, 1).split(heads) for x in (query, key, value))
-    outputs = [attend(*part) for part in zip(*parts, strict=True)]
-    return torch.cat(outputs).unflatten(0, query.shape[:2])
+    """Return each head's averages of its group's values."""
+    output = fold_groups(weights, value.shape[1]) @ value
+    return output.reshape(*weights.shape[:3], -1)
 
 
 class MultiHeadAttention(nn.Module):
@@ -136,8 +127,7 @@ class MultiHeadAttention(nn.Module):
 
     Variants override one of three steps: `project` (how the heads' queries,
     keys and values are made), `scores`, or `combine` (how the weights average
-    the values). On a CPU, evaluation without gradients, weights, mask and bias
-    computes a few heads at a time, except in variants.
+    the values).
 
     Args:
         width: C, of the queries' input and of the output.
@@ -145,8 +135,7 @@ class MultiHeadAttention(nn.Module):
         memory: M, the width of the keys' and values' input; C unless given.
         dropout: dropout probability of the attention weights in training.
         bias: whether the four projections have one.
-        groups: G, the heads of keys and values, for variants whose `scores` and
-            `combine` share them; H unless given.
+        groups: G, the heads of keys and values; H unless given.
 
     Raises:
         ValueError: if C does not divide into the heads, or they into groups.
@@ -190,13 +179,13 @@ class MultiHeadAttention(nn.Module):
         self, query: Float[Tensor, "B H T D"], key: Float[Tensor, "B G S D"]
     ) -> Float[Tensor, "B H T S"]:
         """Return the scores before bias, mask and softmax."""
-        return scaled_scores(query, key)
+        return grouped_scores(query, key)
 
     def combine(
         self, weights: Float[Tensor, "B H T S"], value: Float[Tensor, "B G S E"]
     ) -> Float[Tensor, "B H T E"]:
         """Return the averages of the values with these weights."""
-        return weights @ value
+        return grouped_average(weights, value)
 
     def attend(
         self,
@@ -206,14 +195,9 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
         bias: Float[Tensor, "..."] | None = None,
     ) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B H T S"]]:
-        """Return output and weights of projected queries, keys and values.
+        """Return output and weights of what `project` returns.
 
-        Args:
-            query: the queries of each head.
-            key: the keys of each head, or of each group of heads.
-            value: the values, likewise.
-            mask: True where a query can attend; broadcasts to (B, H, T, S).
-            bias: added to the scores; broadcasts to (B, H, T, S).
+        Mask and bias as in `forward`.
         """
         weights = softmax_over_keys(self.scores(query, key), mask, bias)
         context = self.combine(self.drop(weights), value)
@@ -237,44 +221,8 @@ class MultiHeadAttention(nn.Module):
             bias: added to the scores; broadcasts to (B, H, T, S).
         """
         memory = query if memory is None else memory
-        projected = self.project(query, memory)
-        plain = mask is None and bias is None and query.device.type == "cpu"
-        if plain and not need_weights and not self.needs_all_weights():
-            return self.output(merge_heads(attend_in_parts(*projected)))
-        output, weights = self.attend(*projected, mask, bias)
+        output, weights = self.attend(*self.project(query, memory), mask, bias)
         return (output, weights) if need_weights else output
-
-    def needs_all_weights(self) -> bool:
-        """Return whether the weights of all heads must be in one tensor.
-
-        Dropout, autograd, hooks on the dropout module and variants need that.
-        """
-        hooks = self.drop._forward_hooks or self.drop._forward_pre_hooks
-        variant = type(self) is not MultiHeadAttention
-        shared = self.groups != self.heads
-        recorded = self.training or torch.is_grad_enabled()
-        return bool(hooks) or variant or shared or recorded
-
-
-def fold_groups(x: Float[Tensor, "B H T _"], groups: int) -> Tensor:
-    """Return (B, G, H / G · T, _): the rows of a group's heads concatenated."""
-    return x.unflatten(1, (groups, -1)).flatten(2, 3)
-
-
-def grouped_scores(
-    query: Float[Tensor, "B H T D"], key: Float[Tensor, "B G S D"]
-) -> Float[Tensor, "B H T S"]:
-    """Return the scores of each head's queries and its group's keys."""
-    scores = scaled_scores(fold_groups(query, key.shape[1]), key)
-    return scores.reshape(*query.shape[:3], -1)
-
-
-def grouped_average(
-    weights: Float[Tensor, "B H T S"], value: Float[Tensor, "B G S E"]
-) -> Float[Tensor, "B H T E"]:
-    """Return each head's averages of its group's values."""
-    output = fold_groups(weights, value.shape[1]) @ value
-    return output.reshape(*weights.shape[:3], -1)
 
 
 def grouped_query(
@@ -289,9 +237,6 @@ def grouped_query(
     group are concatenated along the query axis.
 
     Args:
-        query: the queries of each head.
-        key: the keys of each group.
-        value: the values of each group.
         mask: True where a query can attend; broadcasts to (B, H, T, S).
 
     Raises:
@@ -313,30 +258,12 @@ def grouped_query(
 class GroupedQueryAttention(MultiHeadAttention):
     """Multi-head attention with G key-value heads for its H heads.
 
-    Args:
-        width: C, of the queries' input and of the output.
-        heads: H; each is C / H wide.
-        groups: G; keys and values have G · C / H columns.
-        bias: whether the four projections have one.
-
-    Raises:
-        ValueError: if C does not divide into the heads, or they into groups.
+    Keys and values have G · C / H columns. Arguments and errors are those of
+    `MultiHeadAttention`.
     """
 
     def __init__(self, width: int, heads: int, groups: int, bias: bool = True):
         super().__init__(width, heads, bias=bias, groups=groups)
-
-    def scores(
-        self, query: Float[Tensor, "B H T D"], key: Float[Tensor, "B G S D"]
-    ) -> Float[Tensor, "B H T S"]:
-        """Return the scores of each head's queries and its group's keys."""
-        return grouped_scores(query, key)
-
-    def combine(
-        self, weights: Float[Tensor, "B H T S"], value: Float[Tensor, "B G S E"]
-    ) -> Float[Tensor, "B H T E"]:
-        """Return each head's averages of its group's values."""
-        return grouped_average(weights, value)
 
 
 class MultiHeadMemory(nn.Module):
@@ -392,13 +319,7 @@ def gated_cross_attention(
 ) -> Float[Tensor, "B T C"]:
     """Return text + tanh(gate) · attention of the text to the image.
 
-    Args:
-        text: the input of the queries.
-        image: the input of the keys and values, such as one row per patch.
-        W_query: projects the text to queries.
-        W_key: projects the image to keys.
-        W_value: projects the image to values, which are as wide as the text.
-        gate: a number; at 0 the text is returned unchanged.
+    At gate 0 the text is returned unchanged.
 
     Raises:
         ValueError: if a projection does not fit the width of what it projects,
@@ -416,10 +337,14 @@ def gated_cross_attention(
 class GatedCrossAttention(nn.Module):
     """Multi-head cross-attention behind a gate, with a residual connection.
 
+    <<<<<<< HEAD
     Args:
         width: C.
         heads: H.
         image: M; C unless given.
+    =======
+    `image` is M, which is C (`width`) unless given.
+    >>>>>>> P2
     """
 
     def __init__(self, width: int, heads: int, image: int | None = None):

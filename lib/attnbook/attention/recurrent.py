@@ -58,7 +58,6 @@ def context(
     padding.
 
     Args:
-        scores: the score of each query and key.
         lengths: how many of the S values are real, each at least 1.
 
     Raises:
@@ -118,16 +117,18 @@ def additive_scores_in_blocks(
     flow: a backward pass would need what was overwritten.
 
     Args:
-        W_query: projects a query.
-        W_key: projects a key.
-        v: weight of each of the A numbers of a pair.
         rows: queries in a block; by default as many as fit in a buffer of
             `BUFFER_SIZE` numbers, and at least one.
 
     Raises:
         ValueError: if a gradient is required, or `rows` is below 1.
     """
-    require_no_gradient(query, key, W_query, W_key, v)
+    given = query, key, W_query, W_key, v
+    if torch.is_grad_enabled() and any(x.requires_grad for x in given):
+        raise ValueError(
+            "a block's buffer is overwritten, so no gradient can flow: call "
+            "this under torch.no_grad(), or use additive_scores"
+        )
     queries, keys = query @ W_query.T, (key @ W_key.T)[:, None]
     (B, T, A), S = queries.shape, key.shape[1]
     if rows is None:
@@ -142,15 +143,6 @@ def additive_scores_in_blocks(
         torch.add(chunk, keys, out=pairs).tanh_()
         scores[:, start : start + rows] = pairs @ v
     return scores
-
-
-def require_no_gradient(*tensors: Tensor) -> None:
-    """Raise ValueError if autograd would have to follow these tensors."""
-    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-        raise ValueError(
-            "a block's buffer is overwritten, so no gradient can flow: call "
-            "this under torch.no_grad(), or use additive_scores"
-        )
 
 
 def dot_scores(
@@ -356,7 +348,6 @@ class GlobalAttention(nn.Module):
         """Return the context of each query, and its weights.
 
         Args:
-            query: the decoder's states.
             keys: the memory after `key`.
             value: the memory.
             lengths: number of positions of the memory that are not padding.
@@ -383,9 +374,7 @@ class GlobalAttention(nn.Module):
 class MonotonicAttention(GlobalAttention):
     """Monotonic local attention (local-m): the window is centered at the step.
 
-    Args:
-        score: module that computes the scores of queries and keys.
-        reach: number of positions in the window on each side of its center.
+    It has `reach` positions on each side of its center.
     """
 
     def __init__(self, score: nn.Module, reach: int):
@@ -393,12 +382,8 @@ class MonotonicAttention(GlobalAttention):
         self.reach = reach
 
     def compute_weights(
-        self,
-        scores: Float[Tensor, "B T S"],
-        query: Float[Tensor, "B T Dq"],
-        real: Bool[Tensor, "B 1 S"],
-        step: int,
-    ) -> Float[Tensor, "B T S"]:
+        self, scores: Tensor, query: Tensor, real: Tensor, step: int
+    ) -> Tensor:
         """Return the weights over the window, cut at the sentence's end."""
         length = scores.shape[2]
         steps = torch.arange(step, step + query.shape[1], device=query.device)
@@ -415,7 +400,6 @@ class PredictiveAttention(GlobalAttention):
     normalized again. The center receives a gradient only through the Gaussian.
 
     Args:
-        score: module that computes the scores of queries and keys.
         query: width of the queries.
         alignment: width of the layer that predicts the center.
         reach: size of the window on each side of its center.
@@ -440,15 +424,11 @@ class PredictiveAttention(GlobalAttention):
         return last * torch.sigmoid(self.predict(query)[..., 0])
 
     def compute_weights(
-        self,
-        scores: Float[Tensor, "B T S"],
-        query: Float[Tensor, "B T Dq"],
-        real: Bool[Tensor, "B 1 S"],
-        step: int,
-    ) -> Float[Tensor, "B T S"]:
+        self, scores: Tensor, query: Tensor, real: Tensor, step: int
+    ) -> Tensor:
         """Return the weights over the window, times the Gaussian."""
         length = scores.shape[2]
         center = self.center(query, real)
         window = local_window(center, length, self.reach) & real
-        window_weights = gaussian_window(center, length, self.reach / 2)
-        return masked_softmax(scores, window) * window_weights
+        near = gaussian_window(center, length, self.reach / 2)
+        return masked_softmax(scores, window) * near

@@ -38,6 +38,12 @@ def require_values(key: Tensor, value: Tensor) -> None:
         )
 
 
+def require_fit(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Raise ValueError if widths differ, or a key has no value."""
+    require_equal_widths(query, key)
+    require_values(key, value)
+
+
 def scaled_scores(
     query: Float[Tensor, "*#B T D"],
     key: Float[Tensor, "*#B S D"],
@@ -87,16 +93,10 @@ def attend(
     bias: Float[Tensor, "..."] | None = None,
     scale: float | int | None = None,
 ) -> Float[Tensor, "*B T E"]:
-    """Return each query's average of the values, weighted by attention.
-
-    Args:
-        mask: True where a query can attend; broadcasts to (..., T, S).
-        bias: added to the scaled scores; broadcasts to (..., T, S).
-        scale: factor of the products; 1/√D unless given.
+    """Return each query's average of the values, weighted by `attention_weights`.
 
     Raises:
-        ValueError: if there is not one value for each key, query and key differ
-            in width, or the mask is not boolean or does not fit.
+        ValueError: if there is not one value for each key; otherwise as there.
     """
     require_values(key, value)
     return attention_weights(query, key, mask, bias, scale) @ value
@@ -114,9 +114,6 @@ def attend_in_query_chunks(
     gradients, only one chunk of scores is in memory at a time. With gradients,
     the weights of all chunks are kept for the backward pass, so no memory is
     saved. Chapter 11 divides the keys as well.
-
-    Args:
-        rows: queries in a chunk.
 
     Raises:
         ValueError: if `rows` is below 1, or the shapes do not fit each other.
@@ -156,13 +153,8 @@ def attend_gradient(
 ]:
     """Return the gradients on query, key and value of `attend`.
 
-    Args:
-        upstream: the gradient on the output.
-        mask: True where a query can attend.
-        scale: factor of the products; 1/√D unless given.
-
     Raises:
-        ValueError: if upstream does not have the output's shape.
+        ValueError: if `upstream`, the gradient on the output, has another shape.
     """
     weights = attention_weights(query, key, mask, scale=scale)
     output = *weights.shape[:-1], value.shape[-1]

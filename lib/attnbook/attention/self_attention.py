@@ -38,11 +38,6 @@ def cross_attention(
     """Return attention of queries from x to keys and values from memory.
 
     Args:
-        x: the input of the queries.
-        memory: the input of the keys and values.
-        W_query: projects x to queries.
-        W_key: projects memory to keys.
-        W_value: projects memory to values.
         mask: True where a position of x can attend; broadcasts to (B, T, S).
 
     Raises:

@@ -22,16 +22,6 @@ from attnbook.attention.multi_head import MultiHeadAttention
 from attnbook.attention.scaled_dot_product import attend
 
 
-def attend_joint(
-    query: Float[Tensor, "*B T N D"],
-    key: Float[Tensor, "*B T N D"],
-    value: Float[Tensor, "*B T N E"],
-) -> Float[Tensor, "*B T N E"]:
-    """Return attention of every patch to all patches of all frames."""
-    q, k, v = (x.flatten(-3, -2) for x in (query, key, value))  # (*B, T·N, D)
-    return attend(q, k, v).unflatten(-2, query.shape[-3:-1])
-
-
 def attend_over_space(
     query: Float[Tensor, "*B T N D"],
     key: Float[Tensor, "*B T N D"],
@@ -88,10 +78,6 @@ class JointAttention(nn.Module):
 
     The two variants override `fold` and `unfold`: which patches form one
     sequence.
-
-    Args:
-        width: C.
-        heads: H.
     """
 
     def __init__(self, width: int, heads: int):
@@ -113,11 +99,8 @@ class JointAttention(nn.Module):
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Return the output (B, T, N, C), and the weights if requested.
 
-        Args:
-            x: the patches' vectors.
-            need_weights: whether to return each head's weights as well:
-                (B, H, T · N, T · N); over space (B · T, H, N, N); over time
-                (B · N, H, T, T).
+        Weights are (B, H, T · N, T · N); over space (B · T, H, N, N); over time
+        (B · N, H, T, T).
         """
         _, frames, patches, _ = x.shape
         folded = self.fold(x)
@@ -130,13 +113,11 @@ class JointAttention(nn.Module):
 class SpaceAttention(JointAttention):
     """Multi-head attention of every patch to the patches of its own frame."""
 
-    def fold(self, x: Float[Tensor, "B T N C"]) -> Float[Tensor, "G S C"]:
+    def fold(self, x: Tensor) -> Tensor:
         """Return one sequence for each frame: (B · T, N, C)."""
         return x.flatten(0, 1)
 
-    def unfold(
-        self, y: Float[Tensor, "G S C"], frames: int, patches: int
-    ) -> Float[Tensor, "B T N C"]:
+    def unfold(self, y: Tensor, frames: int, patches: int) -> Tensor:
         """Return the frames' sequences as clips again."""
         return y.unflatten(0, (-1, frames))
 
@@ -144,12 +125,10 @@ class SpaceAttention(JointAttention):
 class TimeAttention(JointAttention):
     """Multi-head attention of every patch to those at its place over time."""
 
-    def fold(self, x: Float[Tensor, "B T N C"]) -> Float[Tensor, "G S C"]:
+    def fold(self, x: Tensor) -> Tensor:
         """Return one sequence for each place: (B · N, T, C)."""
         return x.transpose(1, 2).flatten(0, 1)
 
-    def unfold(
-        self, y: Float[Tensor, "G S C"], frames: int, patches: int
-    ) -> Float[Tensor, "B T N C"]:
+    def unfold(self, y: Tensor, frames: int, patches: int) -> Tensor:
         """Return the places' sequences as clips again."""
         return y.unflatten(0, (-1, patches)).transpose(1, 2)

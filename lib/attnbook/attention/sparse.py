@@ -83,14 +83,7 @@ def attend_block_sparse(
 
 
 class Row(NamedTuple):
-    """What is kept of the scores of a block of queries.
-
-    Attributes:
-        start: its first query.
-        stop: the query after its last one.
-        runs: the ranges of keys that it attends to.
-        mask: True where a query can attend to one of these keys.
-    """
+    """A block of queries start ... stop - 1, its ranges of keys, and their mask."""
 
     start: int
     stop: int
@@ -108,12 +101,7 @@ class Row(NamedTuple):
 def read_layout(
     query: Tensor, key: Tensor, layout: Tensor
 ) -> tuple[int, list[list[tuple[int, int]]]]:
-    """Return the size of a block, and the ranges of keys of each row.
-
-    Raises:
-        ValueError: if the blocks do not divide the queries or the keys, or a
-            row is empty.
-    """
+    """Return the size of a block, and the ranges of keys of each row."""
     T, S = query.shape[-2], key.shape[-2]
     N, M = layout.shape
     if T % N or S % M or T // N != S // M:
@@ -151,11 +139,9 @@ class BlockSparse(torch.autograd.Function):
         ctx.rows = rows
         output = value.new_empty(*query.shape[:-1], value.shape[-1])
         for start, stop, runs, mask in rows:
+            keys, values = (take_runs(x, runs) for x in (key, value))
             output[..., start:stop, :] = attend(
-                query[..., start:stop, :],
-                take_runs(key, runs),
-                take_runs(value, runs),
-                mask,
+                query[..., start:stop, :], keys, values, mask
             )
         return output
 
@@ -169,12 +155,10 @@ class BlockSparse(torch.autograd.Function):
         wide = torch.promote_types(key.dtype, torch.float32)
         sums = [torch.zeros_like(x, dtype=wide) for x in (key, value)]
         for start, stop, runs, mask in ctx.rows:
+            queries, up = (x[..., start:stop, :] for x in (query, upstream))
+            keys, values = (take_runs(x, runs) for x in (key, value))
             dquery[..., start:stop, :], *found = attend_gradient(
-                query[..., start:stop, :],
-                take_runs(key, runs),
-                take_runs(value, runs),
-                upstream[..., start:stop, :],
-                mask,
+                queries, keys, values, up, mask
             )
             for total, part in zip(sums, found, strict=True):
                 sizes = [last - first for first, last in runs]
@@ -199,10 +183,7 @@ def select_top_keys(
     >>> select_top_keys(scores, torch.tensor([1, 1, 1, 0]).bool(), 2).tolist()
     [[True, False, True, False]]
 
-    Args:
-        scores: one for each query and key.
-        mask: True where a query can attend; broadcasts to scores.
-        count: keys of a query; one that can attend to fewer keeps all.
+    A query that can attend to fewer keys, where `mask` is True, keeps all.
 
     Raises:
         ValueError: if the count is below 1.
@@ -237,8 +218,7 @@ def score_mean_keys(
     A query's own block scores ∞; the blocks after it score minus ∞.
 
     Args:
-        query: the queries, rotated if the keys are.
-        key: the keys of each group.
+        query: rotated if the keys are.
         size: keys of a block.
         positions: of the queries among the keys; the last ones unless given.
 
@@ -262,13 +242,9 @@ def select_top_blocks(
     count: int,
     size: int,
 ) -> Bool[Tensor, "*B T S"]:
-    """Return the mask of the `count` blocks with the largest scores.
+    """Return the mask of the `count` blocks, of `size` keys, that score most.
 
-    Args:
-        scores: one for each query and block.
-        mask: True where a query can attend to a key; broadcasts to the result.
-        count: blocks of a query.
-        size: keys of a block.
+    The mask says which keys a query can attend to at all.
 
     Raises:
         ValueError: if the count or the size is below 1.
@@ -283,7 +259,6 @@ class LightningIndexer(nn.Module):
     """Scores of all keys for the queries of a layer.
 
     Args:
-        width: C.
         heads: J.
         size: D, a multiple of 4: half of the columns are rotated.
         base: of the rotary frequencies.
@@ -309,28 +284,18 @@ class LightningIndexer(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T C"], rows: Int[Tensor, "R"] | None = None
     ) -> Float[Tensor, "B R T"]:
-        """Return the scores of all keys.
-
-        Args:
-            x: the input of the layer.
-            rows: the positions whose queries are scored; all unless given.
-        """
+        """Return the scores of all keys for the queries at `rows`, or for all."""
         positions = torch.arange(x.shape[1], device=x.device)
         rows = positions if rows is None else rows
         asked = x[:, rows]
+        half = self.size // 2, self.base
         query = self.query(asked).unflatten(-1, (self.heads, self.size))
-        query = self.rotate(query.transpose(1, 2), rows)  # (B, J, R, D)
-        key = self.rotate(self.norm(self.key(x))[:, None], positions)
+        query = rotate_partly(query.transpose(1, 2), rows, *half)  # (B, J, R, D)
+        key = rotate_partly(self.norm(self.key(x))[:, None], positions, *half)
         products = (query @ key.mT).relu()  # (B, J, R, T)
         weight = self.weight(asked).mT[..., None]  # (B, J, R, 1)
         scale = (self.heads * self.size) ** -0.5
         return (products * weight).sum(dim=1) * scale
-
-    def rotate(
-        self, x: Float[Tensor, "B J R D"], positions: Int[Tensor, "R"]
-    ) -> Float[Tensor, "B J R D"]:
-        """Return x with the first half of its columns rotated."""
-        return rotate_partly(x, positions, self.size // 2, self.base)
 
 
 def compute_indexer_loss(
@@ -341,11 +306,6 @@ def compute_indexer_loss(
     """Return the mean KL divergence of scores from the attention's weights.
 
     The target of a query is the mean of its weights over the heads.
-
-    Args:
-        scores: of the indexer.
-        weights: of the attention; each query's sum to 1.
-        mask: True where a query can attend.
     """
     target = weights.mean(dim=1)
     # A masked key has the target 0; 0 · log 0 is 0, but 0 · ∞ is NaN.

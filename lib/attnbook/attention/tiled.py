@@ -24,10 +24,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.attention.scaled_dot_product import (
-    require_equal_widths,
-    require_values,
-)
+from attnbook.attention.scaled_dot_product import require_fit
 
 
 def online_softmax(
@@ -69,10 +66,8 @@ def merge(
     zeros and -inf.
 
     Args:
-        output_a: average of the values of the first part.
-        lse_a: logarithm of the sum of exp(score) over the first part.
-        output_b: of the second part.
-        lse_b: of the second part.
+        output_a: average of the values of the first part; output_b of the second.
+        lse_a: logarithm of the sum of exp(score) over it; lse_b likewise.
     """
     highest = clamp_maximum(torch.maximum(lse_a, lse_b).detach())
     share_a, share_b = (lse_a - highest).exp(), (lse_b - highest).exp()
@@ -112,12 +107,7 @@ BLOCK_SIZE = 256
 
 
 class TileScores:
-    """Computes the scores of a tile: scaled dot products.
-
-    Attributes:
-        keys: S, the number of keys.
-        scale: factor of the products.
-    """
+    """Computes the scores of a tile: scaled dot products with S = `keys` keys."""
 
     def __init__(self, keys: int, scale: float):
         self.keys, self.scale = keys, scale
@@ -131,11 +121,7 @@ class TileScores:
     ) -> tuple[Tensor, Tensor | float]:
         """Return a tile's scores, and their derivatives by the dot products.
 
-        Args:
-            query: the tile's queries.
-            key: the tile's keys.
-            row: the position of the first of these queries.
-            column: the position of the first of these keys.
+        Its first query has the position `row`, its first key `column`.
         """
         return (query * self.scale) @ key.transpose(-2, -1), self.scale
 
@@ -222,8 +208,7 @@ def attend_tiled_gradient(
         output: the output of `attend_tiled`.
         lse: the logsumexp that it returned.
         upstream: the loss's gradient on the output.
-        block: queries, and keys, of a tile.
-        scores: as in the forward pass; scaled dot products unless given.
+        block, scores: as in `attend_tiled`.
     """
     scores = check_shapes(query, key, value, block, scores)
     # Σ weights · (upstream · value) over the keys is upstream · output: the
@@ -267,15 +252,10 @@ def add_to_rows(whole: Tensor, rows: slice, part: Tensor) -> None:
 
 
 def check_shapes(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    block: int,
-    scores: TileScores | None,
+    query: Tensor, key: Tensor, value: Tensor, block: int, scores: TileScores | None
 ) -> TileScores:
     """Return the scores to use, or raise ValueError if shapes do not fit."""
     if block < 1:
         raise ValueError(f"block must be at least 1, not {block}")
-    require_equal_widths(query, key)
-    require_values(key, value)
+    require_fit(query, key, value)
     return scores or TileScores(key.shape[-2], key.shape[-1] ** -0.5)

@@ -58,8 +58,7 @@ def attend_split_kv(
     `flash_attention`, after one `FallbackWarning`. There are no gradients.
 
     Args:
-        query: the newest query of each sequence.
-        key: the keys; H / G consecutive heads of the query share one head.
+        key: H / G consecutive heads of the query share one head of it.
         key_lengths: for each sequence, how many of its keys exist; all S
             unless given. Checked where the numbers are on the CPU; on a GPU, a
             number below 0 counts as 0 and one above S as S.
@@ -96,26 +95,23 @@ def attend_paged(
     as in `attend_split_kv`.
 
     Args:
-        query: the newest query of each sequence.
-        key_pages: the pool of all pages of keys.
-        value_pages: the pool of all pages of values.
+        key_pages: the pool of all pages.
         block_table: for each sequence, the numbers of its pages, in order.
             Entries after its last page are not used. Checked where the numbers
             are on the CPU; on a GPU, a number below 0 counts as 0 and one
             beyond the pool as its last page.
         key_lengths: for each sequence, how many keys it has; checked and
             bounded as in `attend_split_kv`, by the positions of its pages.
-        scale, parts, strict: as in `attend_split_kv`.
 
     Raises:
         ValueError: if the inputs do not fit each other, a page number is not
             one of the pool, or a length exceeds the pages; with `strict`, also
             if the kernels do not take the inputs.
     """
-    refuse_pages(query, key_pages, value_pages, block_table, key_lengths, scale, parts)
+    given = query, key_pages, value_pages, key_lengths
+    refuse_decoding(*given, scale, parts, block_table)
     factor = Options(scale=scale).factor(query.shape[-1])
-    more = key_lengths, block_table, factor, parts, strict
-    return decode(query, key_pages, value_pages, *more)
+    return decode(*given, block_table, factor, parts, strict)
 
 
 @torch.library.custom_op("attnbook::decode", mutates_args=())
@@ -129,12 +125,7 @@ def decode(
     parts: int | None,
     strict: bool = False,
 ) -> Tensor:
-    """Return the output (B, H, 1, E), as an operator of PyTorch.
-
-    Raises:
-        ValueError: for lengths or page numbers on the CPU that do not fit;
-            with `strict`, if the kernels do not take the inputs.
-    """
+    """Return the output (B, H, 1, E), as an operator of PyTorch."""
     if block_table is not None and key_lengths is not None:
         require_pages(block_table, key_lengths, key)
     elif key_lengths is not None:
@@ -157,7 +148,7 @@ def decode_shapes(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> Tensor:
 
 
 def refuse_gradient(*_: Any) -> None:
-    """Refuse to differentiate; registered as the backward pass."""
+    """Raise NotImplementedError in the backward pass."""
     raise NotImplementedError(
         "a gradient was requested, but decoding has none: use flash_attention"
     )
@@ -213,11 +204,8 @@ def decode_in_parts(
 
 
 def gather_pages(pool: Tensor, numbers: Tensor) -> Tensor:
-    """Return the rows (B, G, S, _) of the pages with these numbers.
-
-    Numbers outside the pool are bounded, as in the kernel: on the CPU they have
-    been refused, except in entries that are not used.
-    """
+    """Return the rows (B, G, S, _) of the pages with these numbers."""
+    # Bounded as in the kernel; on the CPU what is used has been checked.
     found = pool[numbers.clamp(0, len(pool) - 1)]  # (B, S / page, G, page, _)
     return found.transpose(1, 2).flatten(2, 3)
 
@@ -252,61 +240,32 @@ def refuse_decoding(
     key_lengths: Tensor | None,
     scale: float | int | None,
     parts: int | None,
+    block_table: Tensor | None = None,
 ) -> None:
-    """Raise ValueError for a call that `attend_split_kv` does not take."""
+    """Raise ValueError for a cache, or pages, that decoding does not take."""
     require_tensors(query, key, value)
-    require_one_query(query)
-    require_shapes(query, key, value)
-    require_numbers(Options(scale=scale))
-    require_parts(parts)
-    if key_lengths is not None:
-        require_lengths(key_lengths, key)
-
-
-def refuse_pages(
-    query: Tensor,
-    key_pages: Tensor,
-    value_pages: Tensor,
-    block_table: Tensor,
-    key_lengths: Tensor,
-    scale: float | int | None,
-    parts: int | None,
-) -> None:
-    """Raise ValueError for a call that `attend_paged` does not take."""
-    require_tensors(query, key_pages, value_pages)
-    require_one_query(query)
-    if len(key_pages) != len(value_pages) or not len(key_pages):
-        raise ValueError(
-            f"the pool has {len(key_pages)} pages of keys but "
-            f"{len(value_pages)} of values; as many of both are needed, and at "
-            "least 1"
-        )
-    # All pages have one shape: that of each sequence's first page.
-    first = (x[:1].expand(len(query), -1, -1, -1) for x in (key_pages, value_pages))
-    require_shapes(query, *first)
-    require_numbers(Options(scale=scale))
-    require_parts(parts)
-    require_table(block_table, query)
-    require_lengths(key_lengths, query)
-
-
-def require_one_query(query: Tensor) -> None:
-    """Raise ValueError unless each head has one query."""
     if query.shape[2] != 1:
         raise ValueError(
             f"decoding takes 1 query a head, not {query.shape[2]}: for several "
             "queries use flash_attention"
         )
-
-
-def require_parts(parts: int | None) -> None:
-    """Raise ValueError for an invalid number of parts."""
-    if parts is None:
-        return
-    if type(parts) is not int or not 1 <= parts <= MOST_PARTS:
+    if block_table is not None:
+        if len(key) != len(value) or not len(key):
+            raise ValueError(
+                f"the pool has {len(key)} pages of keys but {len(value)} of "
+                "values; as many of both are needed, and at least 1"
+            )
+        # All pages have one shape: that of each sequence's first page.
+        key, value = (x[:1].expand(len(query), -1, -1, -1) for x in (key, value))
+        require_table(block_table, query)
+    require_shapes(query, key, value)
+    require_numbers(Options(scale=scale))
+    if parts is not None and (type(parts) is not int or not 1 <= parts <= MOST_PARTS):
         raise ValueError(
             f"parts must be a whole number from 1 to {MOST_PARTS}, not {parts!r}"
         )
+    if key_lengths is not None:
+        require_lengths(key_lengths, key)
 
 
 def require_table(table: Tensor, query: Tensor) -> None:
@@ -329,7 +288,6 @@ def require_pages(table: Tensor, lengths: Tensor, pool: Tensor) -> None:
     """Raise ValueError for lengths or page numbers that the pool cannot have.
 
     Only what is on the CPU is read; on a GPU the kernels bound the numbers.
-    Entries after a sequence's last page are not used and may have any value.
     """
     if table.device.type != "cpu":
         return

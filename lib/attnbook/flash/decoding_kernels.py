@@ -21,7 +21,7 @@ from torch import Tensor
 
 from attnbook.flash import launch
 from attnbook.flash.decoding import MOST_PARTS, choose_part_size, count_keys
-from attnbook.flash.sizes import TileSizes, find_gpu_limit
+from attnbook.flash.sizes import TileSizes, require_gpu
 from attnbook.flash.tile import head_pointer, key_length, load, store
 
 
@@ -175,45 +175,25 @@ def decode(
     tile: TileSizes | None = None,
 ) -> Tensor:
     """Return attention (B, H, 1, E) of one query a head."""
-    G, E = key.shape[1], value.shape[-1]
-    B, H = query.shape[:2]
-    tile = tile or choose_tile(query, G, E)
-    if parts is None:
-        tiles = B * G * triton.cdiv(H // G, tile.queries)
-        parts = choose_parts(query.device, tiles, count_keys(key, table))
-    output, lse = attend_parts(query, key, value, lengths, table, scale, parts, tile)
-    return output if output.shape[2] == 1 else merge(output, lse, query.dtype)
-
-
-def attend_parts(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    lengths: Tensor | None,
-    table: Tensor | None,
-    scale: float,
-    parts: int,
-    tile: TileSizes,
-) -> tuple[Tensor, Tensor]:
-    """Return the output (B, H, parts, E) and logsumexp (B, H, parts) of each.
-
-    Several parts are in single precision; one part is in the query's, because
-    nothing remains to be merged.
-    """
     # (B, 1, H, D): the heads are the rows of a tile.
     query = launch.make_rows_contiguous(query.transpose(1, 2))
     key, value = map(launch.make_rows_contiguous, (key, value))
     (B, _, H, D), (_, G, page, E) = query.shape, value.shape
     S = count_keys(key, table)
+    if tile is None:
+        capability = torch.cuda.get_device_capability(query.device)
+        tile = choose_decoding_tile_sizes(capability, query.dtype, max(D, E), H // G)
+    tiles = triton.cdiv(H // G, tile.queries)
+    parts = parts or choose_parts(query.device, B * G * tiles, S)
     size = choose_part_size(S, parts, tile.keys)
     parts = triton.cdiv(S, size)
+    # Several parts are in single precision; after one, nothing is to be merged.
     dtype = query.dtype if parts == 1 else torch.float32
     output = launch.allocate(query, B, H, parts, E, dtype=dtype)
     lse = launch.allocate(query, B, H, parts, dtype=torch.float32)
     lengths, table = (
         None if x is None else x.to(torch.int32).contiguous() for x in (lengths, table)
     )
-    tiles = triton.cdiv(H // G, tile.queries)
     # A page is loaded after its number, and each of the two needs its stages.
     stages = tile.stages if table is None else 2 * tile.stages - 1
     with torch.cuda.device_of(query):
@@ -227,7 +207,7 @@ def attend_parts(
             BLOCK_E=max(16, triton.next_power_of_2(E)),
             num_warps=tile.warps, num_stages=stages,
         )  # fmt: skip
-    return output, lse
+    return output if parts == 1 else merge(output, lse, query.dtype)
 
 
 def merge(output: Tensor, lse: Tensor, dtype: torch.dtype) -> Tensor:
@@ -245,45 +225,23 @@ def merge(output: Tensor, lse: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def choose_parts(device: torch.device, tiles: int, keys: int) -> int:
-    """Return into how many parts the keys are split on a GPU.
+    """Return into how many parts the keys of so many tiles are split on a GPU.
 
-    Args:
-        device: the GPU.
-        tiles: the number of programs without a split.
-        keys: S; the lengths are on the GPU and are not read.
+    It depends on S, for the lengths are on the GPU and are not read.
     """
     count = torch.cuda.get_device_properties(device).multi_processor_count
     wanted = triton.cdiv(PROGRAMS * count, tiles)
     return max(1, min(wanted, keys // LEAST_KEYS, MOST_PARTS))
 
 
-def choose_tile(query: Tensor, groups: int, E: int) -> TileSizes:
-    """Return the tile sizes on the GPU that holds the query."""
-    return choose_decoding_tile_sizes(
-        torch.cuda.get_device_capability(query.device),
-        query.dtype,
-        max(query.shape[-1], E),
-        query.shape[1] // groups,
-    )
-
-
 def choose_decoding_tile_sizes(
     capability: tuple[int, int], dtype: torch.dtype, width: int, each: int
 ) -> TileSizes:
-    """Return the tile sizes for a GPU, a precision, and grouped heads.
+    """Return the tile sizes where `each` query heads share a head of keys.
 
-    Args:
-        capability: of the GPU, as (major, minor).
-        dtype: of query, key and value.
-        width: the larger of D and E.
-        each: the number of query heads that share a head of keys.
-
-    Raises:
-        ValueError: if the kernels do not run there with these.
+    The other arguments and the errors are those of `choose_tile_sizes`.
     """
-    reason = find_gpu_limit(capability, dtype, width)
-    if reason is not None:
-        raise ValueError(f"{reason[0]}, not {reason[1]}")
+    require_gpu(capability, dtype, width)
     if capability < (8, 0):
         return TURING
     sizes = TABLE[next(w for w in TABLE if width <= w)]

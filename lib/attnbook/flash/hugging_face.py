@@ -53,22 +53,18 @@ def attention(
 ) -> tuple[Tensor, None]:
     """Return the output as (B, T, H, E), and no weights.
 
+    Query, key and value are (B, H, T, D), (B, G, S, D) and (B, G, S, E).
+
     Args:
-        module: the attention layer; its `is_causal` says whether it is causal.
-        query: the queries, (B, H, T, D).
-        key: the keys, (B, G, S, D).
-        value: the values, (B, G, S, E).
+        module: the attention layer; its `is_causal` holds unless it is given.
         attention_mask: (B, S), 0 where a key is padding, which must be at the
             end of a sequence. Models check it once before their first layer;
             here it is checked where it is on the CPU, because reading it from
             a GPU would wait in every layer.
         scaling: factor of the products.
         dropout: of the weights; only 0 is taken.
-        is_causal: whether no query attends to a later key; that of the module
-            unless given.
         sliding_window: number of keys that a query attends to, its own
             included.
-        softcap: of the scores.
         more: arguments of other models.
 
     Raises:
@@ -101,12 +97,7 @@ def attention(
 
 
 def read_lengths(mask: Tensor | None, keys: int) -> Tensor | None:
-    """Return how many keys of each sequence are not padding.
-
-    Raises:
-        ValueError: if the mask is not one number for each key, or if it is on
-            the CPU and has padding elsewhere than at the end.
-    """
+    """Return how many keys of each sequence are not padding, or raise ValueError."""
     if mask is None:
         return None
     if mask.ndim != 2 or mask.shape[1] != keys:
@@ -120,11 +111,7 @@ def read_lengths(mask: Tensor | None, keys: int) -> Tensor | None:
 
 
 def require_padding_at_the_end(mask: Tensor) -> None:
-    """Raise ValueError if padding of a mask (B, S) is not at the end; reads it.
-
-    Raises:
-        ValueError: if a sequence has a token after padding.
-    """
+    """Raise ValueError if padding of a mask (B, S) is not at the end; reads it."""
     kept = mask.bool()
     found = kept.sum(dim=1)
     columns = torch.arange(mask.shape[1], device=mask.device)

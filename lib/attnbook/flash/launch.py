@@ -45,7 +45,8 @@ def forward(
             query, key, value, output, lse,
             *expand_per_sequence(query, options),
             *map(read_strides, (query, key, value, output)),
-            *list_size_arguments(query, key, options), compute_softcap(options),
+            *list_size_arguments(query, key, options),
+            (options.softcap or 0.0) * LOG2_E,
             **list_constants(D, E, tile, options),
         )  # fmt: skip
     return output, lse
@@ -76,11 +77,10 @@ def backward(
     more = expand_per_sequence(query, options)
     given = query, key, value, upstream, lse, average
     read = [read_strides(x) for x in (query, key, value, upstream)]
-    unit = options.factor(D)
     last = (
         *list_size_arguments(query, key, options),
-        unit,
-        compute_softcap(options),
+        options.factor(D),
+        (options.softcap or 0.0) * LOG2_E,
     )
     with torch.cuda.device_of(query):
         back.query_gradient[(triton.cdiv(T, by_queries.queries) * B * H,)](
@@ -143,11 +143,6 @@ def list_size_arguments(
     # A window wider than all keys has the same effect, and may overflow.
     window = min(options.window or S, S)
     return T, S, H, H // key.shape[1], window, options.factor(D) * LOG2_E
-
-
-def compute_softcap(options: Options) -> float:
-    """Return the soft-cap in units of ln 2; 0 if there is none."""
-    return (options.softcap or 0.0) * LOG2_E
 
 
 def choose_score_function(options: Options, D: int) -> Callable[..., Any]:

@@ -39,12 +39,7 @@ def flash_forward(
     scale: float,
     strict: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Return the output (B, H, T, E), and sums that the backward pass needs.
-
-    Raises:
-        ValueError: if a length on the CPU is not from 0 to S; with `strict`,
-            if the kernels do not take the inputs.
-    """
+    """Return the output (B, H, T, E), and sums that the backward pass needs."""
     options = Options(causal, window, key_lengths, alibi_slopes, softcap, scale)
     if key_lengths is not None:
         require_length_values(key_lengths, key.shape[2])

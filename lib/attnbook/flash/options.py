@@ -9,6 +9,8 @@ Axes: B batch, H heads, G groups (key-value heads), R query heads a group, T
 
 import math
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 import torch
 from torch import Tensor
@@ -35,11 +37,8 @@ class Options:
     def numbers(
         self, width: int, keys: int
     ) -> tuple[bool, int | None, float | None, float]:
-        """Return causal, window, soft-cap and scale for the operators.
-
-        A window is reduced to the number of keys, which has the same effect and
-        fits into the 32 or 64 bits of a kernel's integers.
-        """
+        """Return causal, window, soft-cap and scale for the operators."""
+        # More than all keys has the same effect, and may overflow an integer.
         window = self.window and min(self.window, keys)
         softcap = None if self.softcap is None else float(self.softcap)
         return bool(self.causal), window, softcap, self.factor(width)
@@ -61,12 +60,9 @@ class MaskedTileScores(TileScores):
             if self.lengths.device.type == "cpu":
                 self.keys = int(self.lengths.max())
         if options.alibi_slopes is not None:
-            slopes = promote_to_float32(options.alibi_slopes).to(
-                promote_to_float32(query)
-            )
+            slopes = options.alibi_slopes.to(promote_to_float32(query))
             B, G, R = query.shape[:3]
-            slopes = slopes.expand(B, G * R)
-            self.slopes = slopes.reshape(B, G, R, 1, 1)
+            self.slopes = slopes.expand(B, G * R).reshape(B, G, R, 1, 1)
 
     def key_range(self, first: int, stop: int) -> tuple[int, int]:
         """Return which keys queries first ... stop - 1 can attend to."""
@@ -86,11 +82,11 @@ class MaskedTileScores(TileScores):
             squashed = (scores / self.options.softcap).tanh()
             scores = self.options.softcap * squashed
             slope = slope * (1 - squashed**2)
-        device = query.device
-        columns = column + torch.arange(key.shape[-2], device=device)
-        first = row + self.shift
-        back = first + torch.arange(query.shape[-2], device=device)[:, None]
-        back = back - columns
+        rows, columns = (
+            torch.arange(x.shape[-2], device=x.device) for x in (query, key)
+        )
+        columns = column + columns
+        back = row + self.shift + rows[:, None] - columns
         if self.slopes is not None:
             scores = scores - self.slopes * back.abs()
         masked_out = self.masked_out(back, columns)
@@ -99,12 +95,7 @@ class MaskedTileScores(TileScores):
         return scores, slope
 
     def masked_out(self, back: Tensor, columns: Tensor) -> Tensor | None:
-        """Return True at keys that a query of the tile cannot attend to.
-
-        Args:
-            back: query position minus key position.
-            columns: the positions of the keys.
-        """
+        """Return True at keys that a query of the tile, so far on, cannot see."""
         rules = []
         if self.options.causal or self.options.window:
             rules.append(back < 0)
@@ -112,12 +103,7 @@ class MaskedTileScores(TileScores):
             rules.append(back >= self.options.window)
         if self.lengths is not None:
             rules.append(columns >= self.lengths)
-        if not rules:
-            return None
-        masked_out = rules[0]
-        for rule in rules[1:]:
-            masked_out = masked_out | rule
-        return masked_out
+        return reduce(or_, rules) if rules else None
 
 
 DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64

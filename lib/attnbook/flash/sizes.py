@@ -140,16 +140,9 @@ def find_gpu_family(capability: tuple[int, int]) -> str:
 def find_gpu_limit(
     capability: tuple[int, int], dtype: torch.dtype, width: int
 ) -> tuple[str, str] | None:
-    """Return why the kernels do not run on an NVIDIA GPU with such inputs.
+    """Return what the kernels take on an NVIDIA GPU, and what was given instead.
 
-    Args:
-        capability: of the GPU, as (major, minor).
-        dtype: of query, key and value.
-        width: the larger of D and E.
-
-    Returns:
-        What the kernels take there, and what was given instead; None where
-        they run.
+    Or None where they run: `width` is the larger of D and E.
     """
     number = f"{capability[0]}.{capability[1]}"
     if capability < (7, 5):
@@ -166,6 +159,13 @@ def find_gpu_limit(
     return None
 
 
+def require_gpu(capability: tuple[int, int], dtype: torch.dtype, width: int) -> None:
+    """Raise ValueError if the kernels do not run on a GPU with such inputs."""
+    reason = find_gpu_limit(capability, dtype, width)
+    if reason is not None:
+        raise ValueError(f"{reason[0]}, not {reason[1]}")
+
+
 def choose_tile_sizes(
     kernel: str,
     capability: tuple[int, int],
@@ -178,16 +178,13 @@ def choose_tile_sizes(
     Args:
         kernel: "forward", "key_value_gradient" or "query_gradient".
         capability: of the GPU, as (major, minor).
-        dtype: of query, key and value.
         width: the larger of D and E.
         biased: whether the scores have a soft-cap or a bias.
 
     Raises:
         ValueError: if the kernels do not run there with these.
     """
-    reason = find_gpu_limit(capability, dtype, width)
-    if reason is not None:
-        raise ValueError(f"{reason[0]}, not {reason[1]}")
+    require_gpu(capability, dtype, width)
     if capability < (8, 0):
         return TURING[kernel]
     kind = kernel, find_gpu_family(capability)
@@ -208,15 +205,7 @@ class FallbackWarning(UserWarning):
 def find_limit(
     query: Tensor, value: Tensor, strict: bool = False
 ) -> tuple[str, str] | None:
-    """Return why the kernels cannot compute attention over such inputs.
-
-    Returns:
-        What the kernels take, and what was given instead; None where they
-        can compute it.
-
-    Raises:
-        ValueError: with `strict`, if they cannot.
-    """
+    """Return the same as `find_gpu_limit`; with `strict`, raise ValueError for it."""
     reason = find_device_limit(
         query.device, query.dtype, max(query.shape[-1], value.shape[-1])
     )

@@ -62,6 +62,7 @@ VARIANTS = {
 # The maps of the chapter are drawn with these models' weights.
 DRAWN = ("general", "location", "predictive", "monotonic")
 LUONG_RUNS = {
+    "libreoffice_luong_dot_0": replace(HELP, **LUONG | {"score": "dot"}),
     **{
         f"grammar_luong_{name}_{s}": change_seed(
             SHORT_TALK, s, ship=s == 0 and name in DRAWN, **changes

@@ -10,7 +10,6 @@ import torch
 from attnbook.attention.graph import (
     attend_graph,
     attend_graph_v2,
-    average_neighbors,
     score_dynamic,
     score_static,
     softmax_by_target,
@@ -51,17 +50,8 @@ def dynamic(features, source_weight, target_weight, a):
     return average(scores[..., 0], begin)
 
 
-def ours(function):
-    return lambda features, *more: function(features, EDGES, *more)
-
-
 FORMS = {
     "GAT": (attend_graph, static, [(N, C), (F, C), (2, F), (N, F)]),
-    "GAT, heads": (
-        *(attend_graph, static),
-        [(N, C), (H, F, C), (H, 2, F), (H, N, F)],
-    ),
-    "GATv2": (attend_graph_v2, dynamic, [(N, C), (F, C), (F, C), (F,), (N, F)]),
     "GATv2, heads": (
         *(attend_graph_v2, dynamic),
         [(N, C), (H, F, C), (H, F, C), (H, F), (H, N, F)],
@@ -69,7 +59,9 @@ FORMS = {
 }
 
 
-def check_form(name, dtype):
+@each_dtype
+@pytest.mark.parametrize("name", FORMS)
+def test_it_is_its_formula_in_every_precision(name, dtype):
     function, formula, shapes = FORMS[name]
     *inputs, upstream = (x.to(dtype) for x in draw(*shapes))
     assert_equals_reference(
@@ -78,16 +70,6 @@ def check_form(name, dtype):
         inputs,
         upstream,
     )
-
-
-@pytest.mark.parametrize("name", FORMS)
-def test_it_is_its_formula(name):
-    check_form(name, torch.float64)
-
-
-@each_dtype
-def test_it_is_its_formula_in_every_precision(dtype):
-    check_form("GATv2, heads", dtype)
 
 
 def test_a_node_without_edges_gets_zeros_and_equal_scores_the_mean():
@@ -120,13 +102,6 @@ def test_gat_orders_the_keys_alike_for_every_query_and_gatv2_does_not():
     sources, targets, both, one = draw((N, F), (N, F), (2, F), (F,))
     assert rank_keys(lambda edges: score_static(sources, edges, both)) == 1
     assert rank_keys(lambda edges: score_dynamic(sources, targets, edges, one)) > 1
-
-
-def test_average_of_neighbors_takes_any_weights():
-    (values,) = draw((N, F))
-    weights = torch.ones(len(SOURCE), dtype=torch.float64)
-    sums = average_neighbors(values, EDGES, weights)
-    torch.testing.assert_close(sums, ENDS.mT @ (BEGINS @ values))
 
 
 @pytest.mark.refusal

@@ -1,17 +1,14 @@
 """No layer or decoder knows its future, and padding changes none of them.
 
-Every model is one line in one of the dictionaries. Models that leak, or read
-padding, stand at the end: the measures find each.
+Every model is one line in one of the dictionaries.
 """
 
 import pytest
 import torch
-from torch import nn
 
 from attnbook import masks
 from attnbook.attention.blocked import attend_in_blocks, attend_window
 from attnbook.attention.multi_head import GroupedQueryAttention, MultiHeadAttention
-from attnbook.attention.recurrent import DotScore, GlobalAttention
 from attnbook.attention.self_attention import causal_self_attention, self_attention
 from attnbook.diagnose import (
     measure_batch_effect,
@@ -20,8 +17,8 @@ from attnbook.diagnose import (
     measure_padding_effect,
     measure_prefix_effect,
 )
-from attnbook.models.recurrent import Encoder, Memory
-from leak_cases import DECODERS, LENGTHS, PREVIOUS, SOURCE, C, V, X, build_luong
+from attnbook.models.recurrent import Encoder
+from leak_cases import DECODERS, LENGTHS, PREVIOUS, SOURCE, C, V, X
 
 ROUNDING = 1e-5
 
@@ -142,71 +139,3 @@ def test_an_encoder_does_not_read_padding(directions):
         return torch.cat([memory.states, last], dim=-1)
 
     assert_reads_no_padding(read, SOURCE)
-
-
-# What leaks, and what reads padding.
-
-
-class PaddingForgotten(GlobalAttention):
-    """An attention that takes every sentence for as long as the longest."""
-
-    def forward(self, query, keys, value, lengths, step=0):
-        everything = torch.full_like(lengths, value.shape[1])
-        return super().forward(query, keys, value, everything, step)
-
-
-class Unpacked(Encoder):
-    """An encoder that reads on into the padding."""
-
-    def forward(self, source, lengths):
-        whole = torch.full_like(lengths, source.shape[1])
-        memory = super().forward(source, whole)
-        return Memory(memory.states, memory.last, lengths)
-
-
-LEAKS = {
-    "upside down": lambda n: ~masks.causal(n, n) | torch.eye(n).bool(),
-    "the next one too": lambda n: torch.ones(n, n).tril(1).bool(),
-}
-
-
-@pytest.mark.parametrize("kind", LEAKS)
-def test_a_mask_that_leaks_is_found(kind):
-    attention = build(LAYERS["MultiHeadAttention"])
-    found = measure_leak(lambda x: attention(x, LEAKS[kind](x.shape[1])), X)
-    assert found.max() > 100 * ROUNDING
-
-
-def test_a_language_model_that_reads_backwards_is_found():
-    embed, recurrent = build(
-        lambda: (
-            nn.Embedding(V, 3),
-            nn.GRU(3, V, bidirectional=True, batch_first=True),
-        )
-    )
-    for measure in measure_leak, measure_prefix_effect:
-        found = measure(lambda tokens: recurrent(embed(tokens))[0], PREVIOUS)
-        assert found[:-1].min() > 100 * ROUNDING
-
-
-def test_a_padding_mask_on_the_wrong_axis_is_found():
-    attention = build(LAYERS["MultiHeadAttention"])
-
-    def model(x, lengths):
-        n = x.shape[1]
-        return attention(x, masks.padding(lengths, n).mT.expand(-1, 1, -1, n))
-
-    assert measure_padding_effect(model, X, LENGTHS)[1] > 100 * ROUNDING
-
-
-def test_a_decoder_that_reads_padding_is_found():
-    message = beside(build(lambda: build_luong(PaddingForgotten(DotScore(C, C)))))
-    # The states of padding are 0 whatever stands there; their number counts.
-    assert measure_padding_effect(message, SOURCE, LENGTHS)[1] < ROUNDING
-    assert measure_longer_padding(message, SOURCE, LENGTHS)[1] > 100 * ROUNDING
-
-
-def test_an_encoder_that_reads_padding_is_found():
-    encoder = build(lambda: Unpacked(V, 3, 5))
-    found = measure_padding_effect(lambda *x: encoder(*x).states, SOURCE, LENGTHS)
-    assert found[1] > 100 * ROUNDING

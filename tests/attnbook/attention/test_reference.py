@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from attnbook import masks
 from attnbook.attention.blocked import attend_in_blocks, attend_window
 from attnbook.attention.multi_head import (
-    MultiHeadAttention,
     grouped_query,
     merge_heads,
     multi_head,
@@ -139,18 +138,6 @@ def with_heads(function):
         return split_heads(output, heads)
 
     return call
-
-
-def module_with_heads(query, memory, *matrices_heads_mask):
-    *matrices, heads, mask = matrices_heads_mask
-    width = query.shape[2]
-    module = MultiHeadAttention(width, heads, memory=2 * width, bias=False)
-    module.to(query.dtype)
-    parts = (module.query, module.key, module.value, module.output)
-    with torch.no_grad():
-        for part, W in zip(parts, matrices, strict=True):
-            part.weight.copy_(W)
-    return module(query, memory, mask)
 
 
 def grouped(function, groups):
@@ -294,7 +281,6 @@ class Implementation:
 
     run: Callable
     bias: bool = False
-    widths: bool = True  # whether values may be wider than keys
     masks: tuple = tuple(MASKS)
     groups: int = H
     backward: bool = True  # whether it has gradients
@@ -308,7 +294,6 @@ IMPLEMENTATIONS = {
     "global attention": Implementation(with_lengths, masks=("none", "padding")),
     "multi-head loop": Implementation(with_heads(multi_head_loop)),
     "multi-head": Implementation(with_heads(multi_head)),
-    "MultiHeadAttention": Implementation(with_heads(module_with_heads), widths=False),
     "multi-query": Implementation(grouped(grouped_query, 1), groups=1),
     "attend_in_blocks": Implementation(in_blocks),
     "attend_block_sparse": Implementation(in_sparse_blocks),
@@ -333,9 +318,7 @@ RUNS = [
         marks=() if dtype == case.dtypes[0] else pytest.mark.precision,
     )
     for (title, case), (name, made) in product(CASES.items(), IMPLEMENTATIONS.items())
-    if case.mask in made.masks
-    and (made.bias or not case.bias)
-    and (made.widths or case.D == case.E)
+    if case.mask in made.masks and (made.bias or not case.bias)
     for dtype in case.dtypes
 ]
 

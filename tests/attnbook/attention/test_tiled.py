@@ -3,7 +3,6 @@ import torch
 
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.attention.tiled import (
-    accumulate_tiles,
     attend_tiled,
     attend_tiled_gradient,
     merge,
@@ -31,13 +30,6 @@ def test_neither_rising_nor_falling_logits_overflow(order):
     rising = torch.linspace(-3000, 3000, 17)[order]
     maximum, total = online_softmax(rising[None].split(4, dim=-1))
     assert (maximum.item(), total.item()) == (3000, 1)
-
-
-def test_a_nan_score_surfaces():
-    (bad,) = draw((2, 6))
-    bad[0, 4] = torch.nan
-    _, total = online_softmax(bad.split(2, dim=-1))
-    assert total.isnan().tolist() == [True, False]
 
 
 def attend_part(keys):
@@ -74,18 +66,6 @@ def test_two_empty_parts_merge_to_an_empty_one_without_nan_gradients():
     assert all(x.isfinite().all() for x in gradients)
 
 
-def test_gradients_of_merged_parts_equal_those_of_the_whole():
-    whole, values, *upstream = draw((3, 8), (8, 5), (3, 5), (3,))
-    whole.requires_grad_()
-    parts = []
-    for keys in (slice(0, 3), slice(3, 8)):
-        some = whole[:, keys]
-        parts += [some.softmax(-1) @ values[keys], some.logsumexp(-1)]
-    found = torch.autograd.grad(merge(*parts), whole, upstream)
-    expected = whole.softmax(-1) @ values, whole.logsumexp(-1)
-    torch.testing.assert_close(found, torch.autograd.grad(expected, whole, upstream))
-
-
 # Tiles of queries and keys.
 
 
@@ -105,7 +85,7 @@ def tiled(inputs, upstream, block):
 
 
 @pytest.mark.parametrize("block", [4, 100])
-@pytest.mark.parametrize(("T", "S"), [(13, 17), (1, 23), (23, 1)])
+@pytest.mark.parametrize(("T", "S"), [(13, 17), (23, 1)])
 def test_tiled_attention_equals_the_reference(T, S, block):
     inputs, upstream = draw_inputs(T, S)
     expected = run_with_gradients(attend, inputs, upstream)
@@ -127,32 +107,6 @@ def test_tiles_of_lower_precision_equal_the_reference(dtype, offset):
     truth = run_with_gradients(attend, wide, upstream.double())
     assert_all_close_to(tiled(inputs, upstream, 8), truth)
     assert attend_tiled(*inputs, 8)[1].dtype == torch.float32
-
-
-@pytest.mark.parametrize("offset", [2000.0, -2000.0])
-def test_one_logarithm_loses_digits_that_maximum_and_total_keep(offset):
-    """Weights of a query sum to 1, so the values' gradients to the upstream's.
-
-    That holds whatever the scores are: their errors cancel, and what is left
-    is the rounding of 41 weights, of their sum in 6 tiles and of two products.
-    Half an ulp of 2000 is 6e-5: that much the logarithm loses.
-    """
-    inputs, upstream = draw_inputs(1, 41, offset)
-    inputs, upstream = [x.float() for x in inputs], upstream.float()
-    output, maximum, total = accumulate_tiles(*inputs, 8)
-    lse = maximum + total.log()
-    by_logarithm, by_both = (
-        attend_tiled_gradient(*inputs, output, sums, up, 8)[2].double().sum(-2)
-        for sums, up in (
-            (lse, upstream),
-            (maximum, upstream / total[..., None]),
-        )
-    )
-    u = torch.finfo(torch.float32).eps / 2
-    expected = upstream[..., 0, :].double()
-    allowed = (41 + 4 * 6 + 10) * u * expected.abs()
-    assert ((by_both - expected).abs() <= allowed).all()
-    assert ((by_logarithm - expected).abs() > 5 * allowed).any()
 
 
 def test_leading_axes_broadcast_and_strided_inputs_are_not_changed():

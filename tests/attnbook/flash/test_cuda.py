@@ -71,8 +71,9 @@ def test_every_case_equals_the_reference_forward_and_backward(title):
 
 
 @kinds
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("D", [64, 80, 128, 256])
+@pytest.mark.parametrize(
+    ("D", "causal"), [(64, False), (80, True), (128, True), (256, False)]
+)
 def test_several_tiles_of_every_width_equal_the_reference(D, causal, kind):
     require(kind, D)
     T = S = 389
@@ -86,20 +87,6 @@ def test_several_tiles_of_every_width_equal_the_reference(D, causal, kind):
         given,
         upstream,
     )
-
-
-@kinds
-def test_decoding_and_windows_over_a_long_sequence_equal_the_reference(kind):
-    require(kind)
-    S, window = 4099, 129
-    query = draw(1, 8, 1, 64, kind=kind)
-    key, value = (draw(1, 2, S, 64, kind=kind, seed=i) for i in (1, 2))
-    near = slice(S - window, None)
-    for options, some in (({}, slice(None)), ({"window": window}, near)):
-        keys = [x[:, :, some].repeat_interleave(4, 1) for x in (key, value)]
-        ours = flash_attention(query, key, value, **options)
-        truth = attend(*(x.double() for x in (query, *keys)))
-        assert_close_to(ours, truth, "output")
 
 
 def test_programs_that_run_at_once_give_the_same_bits_again():
@@ -131,10 +118,8 @@ def test_sequences_that_lie_2_to_the_31_numbers_apart():
 OPTIONS = {
     "full": {},
     "causal": {"causal": True},
-    "window": {"window": 50},
-    "lengths": {"key_lengths": [130, 7]},
-    "alibi": {"alibi_slopes": True, "causal": True},
-    "soft-cap": {"softcap": 20.0},
+    "window and lengths": {"window": 50, "key_lengths": [130, 7]},
+    "alibi and soft-cap": {"alibi_slopes": True, "causal": True, "softcap": 20.0},
 }
 options = pytest.mark.parametrize("name", OPTIONS)
 
@@ -256,9 +241,7 @@ def draw_pages(kind, D, each=4, B=3, columns=257, page=16):
 
 
 @kinds
-@pytest.mark.parametrize(
-    ("D", "each"), [(64, 1), (64, 40), (80, 4), (128, 4), (128, 40), (256, 4)]
-)
+@pytest.mark.parametrize(("D", "each"), [(64, 1), (80, 4), (128, 40), (256, 4)])
 def test_long_sequences_of_every_width_equal_the_reference(D, each, kind):
     require(kind, D)
     query, *pools, table, lengths = draw_pages(kind, D, each)
@@ -301,9 +284,3 @@ def test_page_numbers_and_lengths_on_the_gpu_are_bounded():
     table[0, 0], table[0, 1] = 0, pages - 1
     lengths[0], lengths[1] = most, 0
     assert torch.equal(found, attend_paged(query, *pools, table, lengths))
-
-
-def test_in_decoding_programs_that_run_at_once_give_the_same_bits_again():
-    given = draw_pages(torch.float16, 64)
-    runs = [attend_paged(*given) for _ in range(3)]
-    assert all(torch.equal(runs[0], again) for again in runs[1:])

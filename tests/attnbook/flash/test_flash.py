@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -45,17 +42,6 @@ def test_alibi_is_the_bias_of_chapter_8():
     )
 
 
-@pytest.mark.parametrize("blocks", [1, 3])
-def test_sequences_longer_than_one_block_equal_the_reference(blocks):
-    rng = torch.Generator().manual_seed(0)
-    T = 256 * blocks + 1
-    inputs = [torch.randn(1, 1, T, 4, generator=rng).double() for _ in "qkv"]
-    mask = torch.ones(T, T, dtype=torch.bool).tril()
-    torch.testing.assert_close(
-        flash_attention(*inputs, causal=True), attend(*inputs, mask)
-    )
-
-
 def test_only_the_required_gradients_are_returned():
     (query, key, value), upstream = draw_inputs("causal", torch.float64)
     value.requires_grad_()
@@ -74,19 +60,6 @@ def test_second_derivatives_are_refused_not_forgotten():
     (first,) = torch.autograd.grad(output, value, upstream, create_graph=True)
     with pytest.raises(NotImplementedError, match="create_graph=True"):
         first.sum().backward()
-
-
-def test_inputs_are_not_changed():
-    inputs, upstream = draw_inputs("soft-cap, alibi, window, lengths", torch.float64)
-    options = CASES["soft-cap, alibi, window, lengths"].options()
-    before = [x.clone() for x in (*inputs, upstream, options.alibi_slopes)]
-    run_with_gradients(
-        lambda *x: flash_attention(*x, **read_options(options)),
-        inputs,
-        upstream,
-    )
-    after = *inputs, upstream, options.alibi_slopes
-    assert all(map(torch.equal, before, after))
 
 
 def test_an_unmasked_nan_surfaces_and_a_masked_out_one_does_not():
@@ -113,124 +86,59 @@ def test_sequences_4_gib_apart_are_read_correctly():
     )
 
 
-def test_importing_it_imports_no_triton():
-    code = "import attnbook.flash, sys; sys.exit('triton' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 Z = torch.zeros
-REFUSED = {
-    "3 axes": (
-        {"query": Z(2, 5, 4)},
-        r"query must have 4 axes .* but has 3: \(2, 5, 4\)",
-    ),
-    "devices": (
-        {"key": Z(2, 1, 7, 4, device="meta")},
-        "query is on cpu but key on meta",
-    ),
-    "precisions": (
-        {"value": Z(2, 1, 7, 3).half()},
-        "query is torch.float32 but value torch.float16",
-    ),
-    "whole numbers": (
-        {n: Z(2, 2, 5, 4).int() for n in ("query", "key", "value")},
+FITTING = {"query": Z(2, 2, 5, 4), "key": Z(2, 1, 7, 4), "value": Z(2, 1, 7, 3)}
+REFUSED = [
+    ({"query": Z(2, 5, 4)}, r"query must have 4 axes .* but has 3: \(2, 5, 4\)"),
+    ({"key": Z(2, 1, 7, 4, device="meta")}, "query is on cpu but key on meta"),
+    ({"value": Z(2, 1, 7, 3).half()}, "torch.float32 but value torch.float16"),
+    (
+        {n: x.int() for n, x in FITTING.items()},
         "query is torch.int32, but must be float16",
     ),
-    "batches": (
-        {"key": Z(3, 1, 7, 4)},
-        "queries of 2 sequences, but keys of 3",
-    ),
-    "widths": ({"query": Z(2, 2, 5, 6)}, "6 wide but keys are 4"),
-    "values": (
-        {"value": Z(2, 1, 6, 3)},
-        "keys have 1 heads of 7 but values 1 of 6",
-    ),
-    "groups": (
+    ({"key": Z(3, 1, 7, 4)}, "queries of 2 sequences, but keys of 3"),
+    ({"query": Z(2, 2, 5, 6)}, "6 wide but keys are 4"),
+    ({"value": Z(2, 1, 6, 3)}, "keys have 1 heads of 7 but values 1 of 6"),
+    (
         {"key": Z(2, 3, 7, 4), "value": Z(2, 3, 7, 3)},
         "2 heads do not divide into 3 groups",
     ),
-    "no query": ({"query": Z(2, 2, 0, 4)}, "T = 0 queries, S = 7 keys"),
-    "no key": (
-        {"key": Z(2, 1, 0, 4), "value": Z(2, 1, 0, 3)},
-        "T = 5 queries, S = 0 keys",
-    ),
-    "no width": (
-        {"query": Z(2, 2, 5, 0), "key": Z(2, 1, 7, 0)},
-        "query and key are 0 wide, but must be at least 1",
-    ),
-    "values of no width": (
-        {"value": Z(2, 1, 7, 0)},
-        "value are 0 wide, but must be at least 1",
-    ),
-    "window of none": ({"window": 0}, "at least 1, not 0"),
-    "window of half": ({"window": 2.5}, "at least 1, not 2.5"),
-    "a cap of none": (
-        {"softcap": 0.0},
-        "softcap must be a finite number above 0.0, not 0.0",
-    ),
-    "a cap to be learned": (
-        {"softcap": torch.ones(1, requires_grad=True)},
-        "softcap must be a finite number",
-    ),
-    "a scale that is none": ({"scale": float("nan")}, "not nan"),
-    **BAD_LENGTHS,
-    **LENGTHS_BEYOND_7,
-    "lengths elsewhere": (
+    ({"key": Z(2, 1, 0, 4), "value": Z(2, 1, 0, 3)}, "T = 5 queries, S = 0 keys"),
+    ({"value": Z(2, 1, 7, 0)}, "value are 0 wide, but must be at least 1"),
+    ({"window": 0}, "at least 1, not 0"),
+    ({"window": 2.5}, "at least 1, not 2.5"),
+    ({"softcap": 0.0}, "softcap must be a finite number above 0.0, not 0.0"),
+    ({"softcap": torch.ones(1)}, "softcap must be a finite number"),
+    ({"scale": float("nan")}, "not nan"),
+    *[*BAD_LENGTHS.values(), *LENGTHS_BEYOND_7.values()],
+    (
         {"key_lengths": Z(2, dtype=torch.int32, device="meta")},
         "keys are on cpu but key_lengths on meta",
     ),
-    "slopes of other heads": (
+    (
         {"alibi_slopes": torch.ones(3)},
         r"must be \(2,\) or \(2, 2\), but are \(3,\)",
     ),
-    "whole slopes": (
-        {"alibi_slopes": torch.ones(2).int()},
-        "floating point, but are torch.int32",
-    ),
-    "slopes elsewhere": (
+    ({"alibi_slopes": torch.ones(2).int()}, "floating point, but are torch.int32"),
+    (
         {"alibi_slopes": torch.ones(2, device="meta")},
         "query is on cpu but alibi_slopes on meta",
     ),
-    "slopes to be learned": (
+    (
         {"alibi_slopes": torch.ones(2, requires_grad=True)},
         "requires_grad=True, but only query, key and value",
     ),
-}
-
-
-FITTING = {
-    "query": Z(2, 2, 5, 4),
-    "key": Z(2, 1, 7, 4),
-    "value": Z(2, 1, 7, 3),
-}
+]
 
 
 @pytest.mark.refusal
-@pytest.mark.parametrize("name", REFUSED)
-def test_unsupported_inputs_are_refused_with_both_values(name):
-    change, message = REFUSED[name]
+@pytest.mark.parametrize(("change", "message"), REFUSED)
+def test_unsupported_inputs_are_refused_with_both_values(change, message):
     with pytest.raises(ValueError, match=message):
         flash_attention(**FITTING | change)
 
 
 @pytest.mark.refusal
-@pytest.mark.parametrize(
-    ("capability", "dtype", "width", "message"),
-    [
-        (
-            (7, 0),
-            torch.float16,
-            64,
-            "need compute capability 7.5 or later, not 7.0",
-        ),
-        ((7, 5), torch.bfloat16, 64, "take float16, not bfloat16"),
-        ((7, 5), torch.float16, 65, "rows up to 64 wide, not 65"),
-        ((8, 0), torch.float32, 64, "float16 or bfloat16, not float32"),
-        ((9, 0), torch.float16, 257, "rows up to 256 wide, not 257"),
-    ],
-)
-def test_inputs_that_a_gpu_does_not_support_are_refused(
-    capability, dtype, width, message
-):
-    with pytest.raises(ValueError, match=message):
-        choose_tile_sizes("forward", capability, dtype, width)
+def test_tile_sizes_that_a_gpu_does_not_have_are_refused():
+    with pytest.raises(ValueError, match="up to 64 wide, not 65"):
+        choose_tile_sizes("forward", (7, 5), torch.float16, 65)

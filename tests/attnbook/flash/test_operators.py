@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 from torch.func import grad, vjp, vmap
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from attnbook.flash import flash_attention, operators
 from attnbook.flash.options import Options
@@ -19,7 +18,7 @@ from flash_cases import (
 from precision import run_with_gradients
 
 ALL = "soft-cap, alibi, window, lengths"
-SOME = "causal", "lengths", "alibi both ways, a text's own", ALL
+SOME = "causal", "alibi both ways, a text's own", ALL
 
 
 def made(title, kind=torch.float64):
@@ -108,66 +107,6 @@ def test_the_operators_keep_the_rules_of_pytorch(title):
     torch.library.opcheck(operators.flash_forward, (*leaves, *tensors, *numbers))
 
 
-class Made(TorchDispatchMode):
-    """Notes every tensor that an operation of PyTorch makes."""
-
-    def __init__(self):
-        super().__init__()
-        self.tensors = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        self.tensors.append(result)
-        return result
-
-
-@pytest.mark.kernel
-@pytest.mark.skipif(sys.platform != "linux", reason="Triton needs Linux")
-@pytest.mark.parametrize("title", ["causal", ALL])
-def test_a_launch_takes_no_tensor_of_an_earlier_launch(monkeypatch, title):
-    """What was made while a graph is captured has no values before a replay."""
-    from triton.runtime.jit import JITFunction
-
-    from attnbook.flash import launch
-    from attnbook.flash.sizes import TileSizes
-
-    taken = []
-    monkeypatch.setattr(
-        JITFunction, "__getitem__", lambda *_: lambda *a, **k: taken.extend(a)
-    )
-    inputs, _ = draw_inputs(title, torch.float16)
-    options = CASES[title].options(torch.float16)
-    known = [x.data_ptr() for x in inputs]
-    known += [
-        x.data_ptr()
-        for x in (options.key_lengths, options.alibi_slopes)
-        if x is not None
-    ]
-    alive = []
-    tile = TileSizes(16, 16, 4, 1)
-
-    def launch_forward():
-        return launch.forward(*inputs, options, tile)
-
-    output, lse = launch_forward()
-    upstream = torch.ones_like(output)
-    known += [x.data_ptr() for x in (output, lse, upstream)]
-
-    def launch_backward():
-        launch.backward(*inputs, output, lse, upstream, options, tile)
-
-    for run, least in (launch_forward, 5), (launch_backward, 15):
-        for _ in range(2):
-            taken.clear()
-            with Made() as made:
-                run()
-            alive.append(made.tensors)
-            fresh = {x.data_ptr() for x in made.tensors}
-            tensors = [x for x in taken if isinstance(x, torch.Tensor)]
-            assert len(tensors) >= least
-            assert {x.data_ptr() for x in tensors} <= fresh | {*known}
-
-
 @pytest.mark.kernel
 @pytest.mark.skipif(sys.platform != "linux", reason="Triton needs Linux")
 def test_a_launch_reads_no_number_of_a_tensor(monkeypatch):
@@ -202,7 +141,7 @@ def test_a_launch_reads_no_number_of_a_tensor(monkeypatch):
 def test_no_window_is_wider_than_the_keys_for_an_operator():
     for window in (2**31, sys.maxsize, 2**70):
         assert Options(window=window).numbers(4, 7)[1] == 7
-    (query, key, value), _, _ = made("window, more queries")
+    (query, key, value), _, _ = made("causal, more queries")
     torch.testing.assert_close(
         flash_attention(query, key, value, window=2**70),
         flash_attention(query, key, value, causal=True),

@@ -47,7 +47,7 @@ def test_masks_of_a_batch_have_its_axis():
     mask = masks.padding(lengths, 5)
     assert mask.shape == (3, 1, 1, 5)
     assert mask.sum(-1).flatten().tolist() == [0, 3, 5]
-    mask = masks.prefix(2, 5, torch.tensor([1, 5]))
+    mask = masks.prefix(2, 5, torch.tensor([4, 5]))
     assert mask.shape == (2, 1, 2, 5)
     assert torch.equal(mask[0, 0], masks.causal(2, 5)) and mask[1].all()
     ids = torch.tensor([[0, 0, 1], [4, 7, 4]])

