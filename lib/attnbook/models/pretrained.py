@@ -208,11 +208,8 @@ def rename_weights(
 ) -> dict[str, Tensor]:
     """Return weights of a file under our names, in single precision.
 
-    Args:
-        tensors: the weights under the file's names.
-        names: the file's name -> ours, several where the file stacks weights.
-        wanted: tensors of the right shapes, such as a state dict on "meta".
-        blocks: of the model, for messages.
+    `names` maps the file's name to ours, several where the file stacks weights;
+    `wanted` has tensors of the right shapes, such as a state dict on "meta".
 
     Raises:
         ValueError: if a weight is missing, is unknown, or has another shape.

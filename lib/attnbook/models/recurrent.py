@@ -187,7 +187,6 @@ class Decoder(RecurrentDecoder):
         hidden: width of the state.
         memory: width M of the encoder's memory.
         readout: width of the maxout layer.
-        recurrent: `nn.GRU` or `nn.LSTM`.
         dropout: of embedding and readout in training.
     """
 

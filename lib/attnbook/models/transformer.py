@@ -137,12 +137,7 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     """Attentions and a feed-forward network, each with a residual connection.
 
-    Args:
-        width: C.
-        heads: H.
-        hidden: F.
-        dropout: of the sublayers' outputs in training.
-        residual: the residual connection, `PostNorm` or `PreNorm`.
+    `hidden` is F; the residual connection is `PostNorm` or `PreNorm`.
     """
 
     attention: MultiHeadAttention

@@ -278,10 +278,8 @@ def measure_mass_in_boxes(
 ) -> Float[Tensor, "B"]:
     """Return the weight inside each box; that of a place is spread over its cell.
 
-    Args:
-        weights: on a grid over the square image.
-        boxes: in pixels: first row and column, and those after the last.
-        size: pixels on each side of the image, in which the boxes must be.
+    The weights are on a grid over the square image, `size` pixels wide. The boxes are
+    in pixels, inside it: first row and column, and those after the last.
     """
     top, left, bottom, right = boxes.unbind(-1)
     if (boxes < 0).any() or (boxes > size).any():
