@@ -65,7 +65,7 @@ class ShawAttention(SelfAttention):
     def scores(
         self, query: Float[Tensor, "B H T D"], key: Float[Tensor, "B H T D"]
     ) -> Float[Tensor, "B H T T"]:
-        """Return the scores of keys to which the distances' are added."""
+        """Return the scores of keys and of distances, added."""
         return super().scores(query, key) + self.shaw(query, key.shape[2])
 
     def combine(
@@ -110,13 +110,8 @@ class AttentionLayer(nn.Module):
 class AttentionOnlyTransformer(nn.Module):
     """Embeddings, two attention layers and an output layer.
 
-    Args:
-        symbols: V.
-        method: the positional encoding, one of METHODS.
-        longest: number of positions of the encoding "learned".
-
-    Raises:
-        ValueError: if there is no such method.
+    `method` is the positional encoding, one of METHODS, or else a ValueError;
+    `longest` the number of positions of the encoding "learned".
     """
 
     def __init__(self, symbols: int, method: str, longest: int):
@@ -146,11 +141,7 @@ class AttentionOnlyTransformer(nn.Module):
         }.get(method, lambda: None)()
 
     def rescale(self, frequencies: Float[Tensor, "P"], factor: float = 1.0) -> None:
-        """Set other rotary frequencies and a factor of queries and keys.
-
-        Raises:
-            ValueError: if the method of this model is not "rope".
-        """
+        """Set the rotary frequencies and a factor of queries and keys ("rope" only)."""
         for layer in self.layers:
             if not isinstance(layer.attention, RotaryAttention):
                 raise ValueError("only a model with method 'rope' has frequencies")
@@ -190,6 +181,11 @@ class HandMadeAttention(MultiHeadAttention):
         start = PARTS.index(part) * self.size
         return slice(start, start + self.size)
 
+    def get_rows(self, head: int) -> slice:
+        """Return the first rows of a head, as many as a part has columns."""
+        first = head * len(self.query.weight) // CIRCUIT_HEADS
+        return slice(first, first + self.size)
+
     @torch.no_grad()
     def match(
         self, head: int, query: str, key: str, table: Float[Tensor, "N N"]
@@ -198,9 +194,7 @@ class HandMadeAttention(MultiHeadAttention):
 
         `query` and `key` are the parts of which they are made.
         """
-        first = head * self.query.weight.shape[0] // CIRCUIT_HEADS
-        rows = slice(first, first + self.size)
-        width = self.query.weight.shape[0] // CIRCUIT_HEADS
+        rows, width = self.get_rows(head), len(self.query.weight) // CIRCUIT_HEADS
         self.query.weight[rows, self.get_columns(query)] = MATCH * width**0.5 * table.T
         self.key.weight[rows, self.get_columns(key)] = torch.eye(self.size)
 
@@ -210,8 +204,7 @@ class HandMadeAttention(MultiHeadAttention):
 
         Without a target the output projection stays zero.
         """
-        first = head * self.value.weight.shape[0] // CIRCUIT_HEADS
-        rows = slice(first, first + self.size)
+        rows = self.get_rows(head)
         self.value.weight[rows, self.get_columns(source)] = torch.eye(self.size)
         if target is not None:
             self.output.weight[self.get_columns(target), rows] = torch.eye(self.size)
@@ -220,10 +213,8 @@ class HandMadeAttention(MultiHeadAttention):
 class InductionCircuit(nn.Module):
     """The hand-made model: it predicts what followed the same token before.
 
-    Args:
-        symbols: V; symbol 0 is meant for the first position, which has no
-            previous token.
-        longest: the largest number of positions.
+    Symbol 0 is meant for the first position, which has no previous token; `longest` is
+    the largest number of positions.
     """
 
     def __init__(self, symbols: int, longest: int):
@@ -246,11 +237,7 @@ class InductionCircuit(nn.Module):
         self.requires_grad_(False)
 
     def embed(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T C"]:
-        """Return token and position, one-hot, in their parts.
-
-        Raises:
-            ValueError: if there are more positions than the longest.
-        """
+        """Return token and position, one-hot, in their parts."""
         B, T = ids.shape
         if self.longest < T:
             raise ValueError(

@@ -23,10 +23,7 @@ def choose_device() -> torch.device:
 
 
 def find_device(model: nn.Module) -> torch.device:
-    """Return the device of a model's parameters, or else of its buffers.
-
-    A model that has neither computes where its inputs are: for it, the CPU.
-    """
+    """Return the device of the parameters, or else the buffers, or else the CPU."""
     for tensor in chain(model.parameters(), model.buffers()):
         return tensor.device
     return torch.device("cpu")
@@ -34,10 +31,7 @@ def find_device(model: nn.Module) -> torch.device:
 
 @contextmanager
 def use_seed(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Seed the global generators, and restore their states afterwards.
-
-    The states are those of the CPU and, if it is a GPU, of the device.
-    """
+    """Seed the global generators, and restore the CPU's and a GPU's afterwards."""
     devices = [device] if device and device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
@@ -45,11 +39,7 @@ def use_seed(seed: int, device: torch.device | None = None) -> Iterator[None]:
 
 
 def sample_columns(probabilities: Tensor, rng: torch.Generator | None = None) -> Tensor:
-    """Sample one column for each row (B, V) with these probabilities.
-
-    A generator works on its own device only, so the probabilities are moved there and
-    the result is moved back.
-    """
+    """Sample one column for each row (B, V), on the generator's device and back."""
     device = probabilities.device if rng is None else rng.device
     drawn = torch.multinomial(probabilities.to(device), 1, generator=rng)
     return drawn.to(probabilities.device)

@@ -17,12 +17,7 @@ from attnbook.attention.scaled_dot_product import attention_weights
 
 
 class FrameEncoder(nn.Module):
-    """Two convolutions and one linear layer: a frame's features.
-
-    Args:
-        size: the side of a frame, a multiple of 4.
-        width: C, of the features.
-    """
+    """Two convolutions and one linear layer; the side of a frame is a multiple of 4."""
 
     def __init__(self, size: int, width: int):
         super().__init__()
@@ -70,11 +65,8 @@ class LastFrame(nn.Module):
 class ClipClassifier(nn.Module):
     """A weighted mean of the frames' features, and a linear layer.
 
-    Args:
-        encoder: frames (B, T, H, W) to features (B, T, C).
-        pooling: features to the weights (B, T) of the frames.
-        width: C.
-        classes: K.
+    `encoder` makes features (B, T, C) of frames (B, T, H, W), `pooling` the weights
+    (B, T) of the frames.
     """
 
     def __init__(

@@ -4,7 +4,6 @@ Source: the names are those of `torch.nn.TransformerEncoderLayer`,
     `TransformerDecoderLayer` and `MultiheadAttention`.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -44,22 +43,11 @@ def copy_block(
             f"{type(theirs).__name__}: only one of them has cross-attention"
         )
     copy_attention(ours.attention, theirs.self_attn)
-    if isinstance(ours, DecoderBlock) and isinstance(
-        theirs, nn.TransformerDecoderLayer
-    ):
-        copy_attention(ours.cross, theirs.multihead_attn)
+    if isinstance(ours, DecoderBlock):
+        theirs_cross: Any = theirs.multihead_attn
+        copy_attention(ours.cross, theirs_cross)
     ours.feed_forward.up.load_state_dict(theirs.linear1.state_dict())
     ours.feed_forward.down.load_state_dict(theirs.linear2.state_dict())
     for i, residual in enumerate(ours.residuals, start=1):
         norm = getattr(theirs, f"norm{i}")
         residual.get_submodule("norm").load_state_dict(norm.state_dict())
-
-
-def copy_stack(
-    ours: Iterable[EncoderBlock | DecoderBlock],
-    theirs: nn.TransformerEncoder | nn.TransformerDecoder,
-) -> None:
-    """Copy the weights of PyTorch's layers to our blocks."""
-    layers: Iterable[Any] = theirs.layers
-    for block, layer in zip(ours, layers, strict=True):
-        copy_block(block, layer)

@@ -32,13 +32,7 @@ Edit = Callable[[Tensor], Tensor]  # from a head's output (B, T, D) to another
 
 
 class TransformerMaps(NamedTuple):
-    """The weights of every attention of a Transformer, before dropout.
-
-    Attributes:
-        encoder: encoder self-attention.
-        decoder: causal decoder self-attention.
-        cross: cross-attention to the source.
-    """
+    """The weights before dropout of self-attentions, and of attention to the source."""
 
     encoder: Float[Tensor, "B L H S S"]
     decoder: Float[Tensor, "B L H T T"]
@@ -80,14 +74,7 @@ def collect_maps(
     lengths: Int[Tensor, " B"],
     previous: Int[Tensor, "B T"],
 ) -> TransformerMaps:
-    """Return the weights of all attentions of a Transformer.
-
-    Args:
-        model: a Transformer, see `attnbook.models.transformer`.
-        source: the source sequences.
-        lengths: how many of its symbols are real.
-        previous: the decoder's input, beginning with the start symbol:
-            position t predicts the symbol after it.
+    """Return the weights of all attentions of a Transformer, run on these inputs.
 
     Raises:
         ValueError: if the encoder or the decoder has no blocks.
@@ -109,7 +96,6 @@ def collect_maps(
 
 
 @runtime_checkable
-@runtime_checkable
 class AttentionLayer(Protocol):
     """A layer whose H heads can be changed; `output` takes them side by side."""
 
@@ -118,11 +104,7 @@ class AttentionLayer(Protocol):
 
 
 def find_attention_layers(model: nn.Module) -> dict[str, AttentionLayer]:
-    """Return the attention layers of a model by name, in its order.
-
-    Raises:
-        ValueError: if the model has none.
-    """
+    """Return the attention layers of a model by name, in its order; at least one."""
     layers = {
         name: cast(AttentionLayer, module)
         for name, module in model.named_modules()
@@ -178,12 +160,9 @@ def _edit_outputs(
 
 @contextmanager
 def edit_heads(model: nn.Module, edits: Mapping[Head, Edit]) -> Iterator[None]:
-    """Change the outputs of some heads while the model runs.
+    """Change the outputs of some heads while the model runs in the `with` block.
 
-    Args:
-        model: run it inside the `with` block.
-        edits: for pairs of layer and head, a function of the head's output
-            (B, T, D), before the output projection, that returns another one.
+    An edit is a function of the head's output (B, T, D), before the output projection.
 
     Raises:
         ValueError: if the model does not have a head, or if an edit returns
@@ -204,14 +183,10 @@ def edit_heads(model: nn.Module, edits: Mapping[Head, Edit]) -> Iterator[None]:
 
 @contextmanager
 def record_heads(model: nn.Module) -> Iterator[list[list[Tensor]]]:
-    """Keep the outputs of all heads while the model runs inside the `with` block.
+    """Keep the outputs of all heads while the model runs in the `with` block.
 
-    Yields:
-        For each attention layer the outputs (B, H, T, D) of its heads, before
-        the output projection, one tensor a call.
-
-    Raises:
-        ValueError: if the model has no attention layer.
+    For each attention layer they are (B, H, T, D), before the output projection, one
+    tensor a call.
     """
     layers = [*find_attention_layers(model).values()]
     kept: list[list[Tensor]] = [[] for _ in layers]
@@ -228,12 +203,7 @@ def average_outputs(
 ) -> list[Float[Tensor, "H D"]]:
     """Return each layer's mean outputs of its heads, for mean ablation.
 
-    Args:
-        recorded: what `record_heads` kept; the mean is over calls, sequences
-            and positions.
-
-    Raises:
-        ValueError: if a layer did not run.
+    The mean of what `record_heads` kept is over calls, sequences and positions.
     """
     if not all(recorded):
         layer = [bool(calls) for calls in recorded].index(False)
@@ -252,12 +222,7 @@ def ablate_heads(
     heads: Iterable[Head],
     mean: Sequence[Float[Tensor, "H D"]] | None = None,
 ) -> AbstractContextManager[None]:
-    """Replace the outputs of some heads while the model runs.
-
-    Args:
-        model: run it inside the `with` block.
-        heads: pairs of layer and head.
-        mean: what replaces them, for each layer; zeros unless given.
+    """Replace the outputs of some heads, by zeros or by each layer's `mean`.
 
     Raises:
         ValueError: if the model does not have a head, or if `mean` is that of
@@ -282,12 +247,8 @@ def patch_heads(
 ) -> AbstractContextManager[None]:
     """Give some heads the outputs that they had in another run.
 
-    Args:
-        model: run it inside the `with` block, on inputs of the same length.
-        heads: pairs of layer and head.
-        recorded: what `record_heads` kept in the other run; its last call
-            counts.
-        positions: where the outputs are replaced; everywhere unless given.
+    `recorded` is what `record_heads` kept in the other run, on inputs of the same
+    length; its last call counts. Outputs are replaced at the positions, or everywhere.
 
     Raises:
         ValueError: if the model does not have a head, if the other run's model

@@ -21,7 +21,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from attnbook.attention.recurrent import GeneralScore, GlobalAttention
 from attnbook.models.recurrent import (
@@ -30,6 +29,7 @@ from attnbook.models.recurrent import (
     LuongDecoder,
     Memory,
     require_lengths,
+    run_packed,
 )
 from attnbook.models.whisper import RATE, STEP, log_mel_spectrogram
 
@@ -42,12 +42,7 @@ SECONDS = math.prod(FACTORS) * STEP / RATE  # for which a state stands: 0.08
 def compute_frames(sound: Float[Tensor, "N"], rate: int) -> Float[Tensor, "F C"]:
     """Return the log-mel frames of a sound, one every 10 ms, without padding.
 
-    Args:
-        sound: samples between -1 and 1.
-        rate: samples per second, which must be 16,000.
-
-    Raises:
-        ValueError: on another rate, or an empty sound.
+    Args and errors as in `log_mel_spectrogram`.
     """
     seconds = max(1, math.ceil(len(sound) / RATE))
     frames = log_mel_spectrogram(sound, rate, BANDS, seconds).T
@@ -69,12 +64,7 @@ def join_neighbors(
 
 
 class Listener(nn.Module):
-    """A pyramid of bidirectional LSTMs.
-
-    Args:
-        channels: C, the width of a frame.
-        hidden: width of each direction; the memory is twice as wide.
-    """
+    """A pyramid of bidirectional LSTMs: each direction `hidden` wide, the memory 2x."""
 
     def __init__(self, channels: int, hidden: int):
         super().__init__()
@@ -88,11 +78,7 @@ class Listener(nn.Module):
     def forward(
         self, frames: Float[Tensor, "B F C"], lengths: Int[Tensor, " B"]
     ) -> Memory:
-        """Return one state for each group of frames, without padding.
-
-        Raises:
-            ValueError: as `require_lengths`.
-        """
+        """Return a state for each group of frames; errors as in `require_lengths`."""
         require_lengths(frames, lengths, LIMIT)
         positions = torch.arange(frames.shape[1], device=lengths.device)
         real = positions < lengths[:, None]
@@ -101,14 +87,8 @@ class Listener(nn.Module):
         for factor, layer in zip(FACTORS, self.layers, strict=True):
             states = join_neighbors(states, factor)
             lengths = (lengths + factor - 1) // factor
-            packed = pack_padded_sequence(
-                states, lengths.cpu(), batch_first=True, enforce_sorted=False
-            )
-            output, (last, _) = layer(packed)
-            states, _ = pad_packed_sequence(
-                output, batch_first=True, total_length=states.shape[1]
-            )
-        return Memory(states, last.transpose(0, 1).flatten(1), lengths)
+            states, last = run_packed(layer, states, lengths)
+        return Memory(states, last, lengths)
 
 
 def make_listen_attend_spell(
@@ -121,13 +101,8 @@ def make_listen_attend_spell(
 ) -> EncoderDecoder:
     """Return a listener and a decoder that attends to its states.
 
-    Args:
-        channels: C.
-        symbols: V, the special ones included.
-        hidden: width of each direction of the listener.
-        embedding: width of a symbol's vector.
-        decoder: width of the decoder's state.
-        dropout: of embedding and attentional vector.
+    `channels` is C, `symbols` V; the others are the widths of each direction of the
+    listener, of a symbol's vector and of the decoder's state, and the dropout.
     """
     listener = Listener(channels, hidden)
     width = listener.width

@@ -43,13 +43,8 @@ class LookupBatch(NamedTuple):
 class LookupModel(nn.Module):
     """Embeddings of queries, keys and values, attention, and a linear layer.
 
-    Args:
-        queries: number of query symbols.
-        keys: number of key symbols.
-        values: number of value symbols, which are also the targets.
-        width: D.
-        value: E.
-        scale: of the products; 1/√D unless given.
+    `queries`, `keys` and `values` are the numbers of symbols, those of the values also
+    the targets; `width` is D, `value` E; the scale is 1/√D unless given.
     """
 
     def __init__(
@@ -84,11 +79,7 @@ class LookupModel(nn.Module):
 def draw_copying(
     batch: int, length: int, symbols: int, rng: torch.Generator
 ) -> LookupBatch:
-    """Return a copying task: position t outputs symbol t of a random sequence.
-
-    The batch is on the generator's device. Drawn on the CPU and then moved, it is the
-    same for one seed on every device.
-    """
+    """Return a copying task: position t outputs symbol t of a random sequence."""
     positions = torch.arange(length, device=rng.device).expand(batch, length)
     symbols_drawn = torch.randint(
         symbols, (batch, length), generator=rng, device=rng.device
@@ -101,12 +92,8 @@ def draw_lookup(
 ) -> LookupBatch:
     """Return a lookup task: the partner of a name in a list of random pairs.
 
-    Args:
-        batch: number of lists.
-        length: number of pairs in a list, each name once.
-        symbols: number of names, and of partners.
-        queries: number of queries for each list.
-        rng: the generator; the task is on its device.
+    A list has `length` pairs, each of the `symbols` names at most once, and `queries`
+    queries; the task is on the generator's device.
 
     Raises:
         ValueError: if a list is longer than there are names.
@@ -238,12 +225,8 @@ def draw_relation(
 ) -> RelationBatch:
     """Return sequences of all names in random order, with random colors.
 
-    Args:
-        batch: number of sequences.
-        names: number of names, which is also the length of a sequence.
-        colors: number of colors.
-        relation: returns the related name of each name.
-        rng: the generator; the batch is on its device.
+    `relation` returns the related name of each name; the batch is on the generator's
+    device.
     """
     noise = torch.rand(batch, names, generator=rng, device=rng.device)
     order = noise.argsort(dim=-1)
@@ -256,11 +239,7 @@ def draw_relation(
 class RelationModel(nn.Module):
     """Embeddings of names and colors, one layer of attention, a linear layer.
 
-    Args:
-        names: number of names.
-        colors: number of colors.
-        width: C.
-        layer: self-attention, with or without some of its projections.
+    `layer` is self-attention, with or without some of its projections.
     """
 
     def __init__(
@@ -286,14 +265,7 @@ ADDRESSES, SYMBOLS, QUERIES, ITEMS = 32, 16, 4, 24
 
 
 class LookupTables(NamedTuple):
-    """A batch of tables with their queries.
-
-    Attributes:
-        addresses: (B, S) of the items, all different.
-        symbols: (B, S) of the items.
-        queries: (B, N) addresses of items, all different.
-        answers: (B, N) the symbols of these items.
-    """
+    """Items, each with an address of its own and a symbol, and different queries."""
 
     addresses: Int[Tensor, "B S"]
     symbols: Int[Tensor, "B S"]
@@ -321,10 +293,7 @@ def draw_tables(count: int, rng: torch.Generator) -> LookupTables:
 class AssociativeRecallModel(nn.Module):
     """Embeddings, one multi-head attention, one output layer.
 
-    Args:
-        heads: H; the number of parameters does not depend on it.
-        width: C.
-        dropout: of the attention weights in training.
+    The number of parameters does not depend on the number of heads.
     """
 
     def __init__(self, heads: int, width: int = 64, dropout: float = 0.0):

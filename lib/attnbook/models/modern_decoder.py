@@ -58,16 +58,9 @@ class SwiGLU(nn.Module):
 
 
 class RotaryAttention(GroupedQueryAttention):
-    """Grouped-query self-attention with rotary embeddings.
+    """Grouped-query self-attention with rotary embeddings of a base (often θ).
 
     Variants override `normalize`, which comes before the rotation.
-
-    Args:
-        width: C.
-        heads: H.
-        groups: G.
-        bias: whether the four projections have one.
-        base: of the rotary frequencies.
     """
 
     def __init__(
@@ -112,11 +105,8 @@ class RotaryAttention(GroupedQueryAttention):
     ) -> tuple[Float[Tensor, "B T C"], Cache]:
         """Return causal attention of new positions, and the longer cache.
 
-        Args:
-            x: the input of the new positions.
-            cache: keys and values of the P positions before; none at the start.
-            mask: True where a query can attend to a key that is not later;
-                broadcasts to (B, H, T, S); everywhere unless given.
+        The mask, True where a query can attend to a key that is not later, broadcasts
+        to (B, H, T, S).
         """
         past = 0 if cache is None else cache[0].shape[2]
         query, key, value = self.project(x, x, past)
@@ -181,11 +171,7 @@ class ModernBlock(CachedBlock):
 class CachedLanguageModel(nn.Module):
     """Blocks with a KV cache between a tied embedding and output layer.
 
-    Args:
-        embed: from symbols to vectors; its `table` is the `nn.Embedding`
-            (V, C) whose weights the output layer shares.
-        blocks: each takes its cache and returns the longer one.
-        norm: of the last block's output.
+    The output layer shares the weights of `embed.table`, an `nn.Embedding` (V, C).
     """
 
     def __init__(
@@ -203,12 +189,8 @@ class CachedLanguageModel(nn.Module):
     ) -> tuple[Float[Tensor, "B T V"], list[Cache]]:
         """Return logits of new symbols, and the cache of each block.
 
-        Args:
-            ids: the new symbols.
-            caches: what the call before returned; none at the start.
-            mask: True where a query can attend to a key that is not later, in
-                every block; broadcasts to (B, H, T, S); everywhere unless
-                given. Padding: real[:, None, None] of the keys, (B, 1, 1, S).
+        `caches` is what the call before returned; the mask broadcasts to (B, H, T, S):
+        for padding, it is real[:, None, None] of the keys, (B, 1, 1, S).
         """
         x = self.embed(ids)
         longer: list[Cache] = []
@@ -248,17 +230,9 @@ class ModernLanguageModel(CachedLanguageModel):
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """The sizes of a decoder, and its two constants.
+    """The sizes of a decoder; the base of the rotary frequencies; ε of every RMSNorm.
 
-    Attributes:
-        symbols: V.
-        width: C.
-        heads: H; each is C / H wide.
-        groups: G, the key-value heads.
-        hidden: F.
-        blocks: how many.
-        base: of the rotary frequencies, often called θ.
-        eps: ε of every RMSNorm.
+    `symbols` is V, `width` C, `heads` H, `groups` G, `hidden` F.
     """
 
     symbols: int
@@ -294,10 +268,7 @@ class SymbolEmbedding(nn.Module):
 class ModernDecoder(CachedLanguageModel):
     """Decoder-only Transformer with the architecture of Llama and SmolLM2.
 
-    Args:
-        config: its sizes.
-        attention: the class of the attention, which a variant derives from
-            `RotaryAttention`; called with width, heads, groups, bias and base.
+    A variant derives its class of attention from `RotaryAttention`.
     """
 
     def __init__(
@@ -331,16 +302,9 @@ def decode_greedily(
 ) -> Int[Tensor, "B _"]:
     """Return ids with `count` more symbols, each the most probable one.
 
-    Every symbol passes through the model once: the KV cache has the rest. Rotary
-    embeddings depend on distances only, so padding at the beginning needs no other
-    positions.
-
-    Args:
-        model: a decoder with a cache.
-        ids: the beginning, at least one symbol.
-        count: how many symbols to add.
-        mask: True where a symbol of the beginning is not padding, which must be
-            before the symbols; no symbol is padding unless given.
+    Every symbol passes through the model once: the KV cache has the rest. The mask is
+    True where a symbol is not padding, which must be before the symbols; rotary
+    embeddings depend on distances only, so padding there needs no other positions.
 
     Raises:
         ValueError: on an empty beginning, a negative count, a mask of another

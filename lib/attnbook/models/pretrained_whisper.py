@@ -55,15 +55,15 @@ START, END = (50257, 50362), 50256
 ALIGNMENT_HEADS = (*((1, 0), (2, 0), (2, 5), (3, 0)), *((3, 1), (3, 2), (3, 3), (3, 4)))
 
 VERSION, SPECIFICATION = 6, "WhisperSpec"
-# The number of a data type -> the data type.
-TYPES = {
-    0: torch.float32,
-    1: torch.int8,
-    2: torch.int16,
-    3: torch.int32,
-    4: torch.float16,
-    5: torch.bfloat16,
-}
+# The data type of each number.
+TYPES = (
+    torch.float32,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.float16,
+    torch.bfloat16,
+)
 # What a file must say for its model to be a `Whisper`.
 REQUIRED = {
     "decoder/activation": 3,  # GELU
@@ -115,21 +115,12 @@ LAYERS = {
 
 
 def load_whisper() -> Whisper:
-    """Return the pretrained model, in single precision and evaluation mode.
-
-    Raises:
-        ValueError: if the weights were not fetched, or are other ones.
-    """
+    """Return the pretrained model, in single precision and evaluation mode."""
     return read_whisper(WEIGHTS.find(), SHA256)
 
 
 def load_whisper_tokenizer() -> "Tokenizer":
-    """Return its tokenizer: `encode(text).ids` and `decode(ids)`.
-
-    Raises:
-        ValueError: if the file was not fetched, or is another one.
-        ModuleNotFoundError: if tokenizers is not installed.
-    """
+    """Return its tokenizer: `encode(text).ids` and `decode(ids)`."""
     data = read_verified(TOKENIZER.find(), TOKENIZER.sha256)
     return require_package("tokenizers").Tokenizer.from_str(data.decode("utf8"))
 

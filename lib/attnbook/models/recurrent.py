@@ -12,7 +12,7 @@ Source: the encoder, and a decoder that receives one context at every step: Cho 
 Axes: B batch, S source symbols, T target symbols, M memory width, V symbols
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -22,6 +22,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from attnbook.attention.recurrent import AdditiveAttention, context
 from attnbook.data.vocabulary import PAD
+
+State = tuple[Tensor, ...]
 
 
 class Memory(NamedTuple):
@@ -51,7 +53,6 @@ class Encoder(nn.Module):
         embedding: width of a symbol's vector.
         hidden: width of the state of each direction.
         directions: 1 reads left to right; 2 also right to left.
-        recurrent: `nn.GRU` or `nn.LSTM`.
         limit: the longest source accepted.
     """
 
@@ -75,24 +76,26 @@ class Encoder(nn.Module):
         )
 
     def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
-        """Read each source up to its own length.
-
-        Packing stops each direction at the true end: the final state does not depend on
-        padding, and the backward direction starts at the last real symbol.
-
-        Raises:
-            ValueError: as `require_lengths`.
-        """
+        """Read each source up to its own length; errors as in `require_lengths`."""
         require_lengths(source, lengths, self.limit)
-        packed = pack_padded_sequence(
-            self.embed(source), lengths.cpu(), batch_first=True, enforce_sorted=False
-        )
-        states, last = self.recurrent(packed)
-        states, _ = pad_packed_sequence(
-            states, batch_first=True, total_length=source.shape[1]
-        )
-        last = last[0] if isinstance(last, tuple) else last
-        return Memory(states, last.transpose(0, 1).flatten(1), lengths)
+        return Memory(*run_packed(self.recurrent, self.embed(source), lengths), lengths)
+
+
+def run_packed(
+    recurrent: nn.Module, x: Float[Tensor, "B S I"], lengths: Int[Tensor, " B"]
+) -> tuple[Float[Tensor, "B S M"], Float[Tensor, "B M"]]:
+    """Return the states of sequences, and each direction's state after its last one.
+
+    Packing stops each direction at the true end: the last state does not depend on
+    padding, and the backward direction starts at the last real symbol.
+    """
+    packed = pack_padded_sequence(
+        x, lengths.cpu(), batch_first=True, enforce_sorted=False
+    )
+    states, last = recurrent(packed)
+    states, _ = pad_packed_sequence(states, batch_first=True, total_length=x.shape[1])
+    last = last[0] if isinstance(last, tuple) else last
+    return states, last.transpose(0, 1).flatten(1)
 
 
 def require_lengths(source: Tensor, lengths: Tensor, limit: int) -> None:
@@ -153,7 +156,29 @@ class Readout(nn.Module):
         return self.symbols(self.drop(pairs.max(dim=-1).values))
 
 
-class Decoder(nn.Module):
+class RecurrentDecoder(nn.Module):
+    """Teacher forcing and single steps of decoders, which define `start` and `decode`.
+
+    A state is a tuple of tensors with the batch axis first. `decode` returns the output
+    for symbols (B, T) that follow a state, and the state after them.
+    """
+
+    start: Callable[[Memory], State]
+    decode: Callable[[Tensor, State, Memory], tuple[DecoderOutput, State]]
+
+    def forward(self, previous: Int[Tensor, "B T"], memory: Memory) -> DecoderOutput:
+        """Return logits and weights of every step, given the true previous symbols."""
+        return self.decode(previous, self.start(memory), memory)[0]
+
+    def step(
+        self, previous: Int[Tensor, " B"], state: State, memory: Memory
+    ) -> tuple[Float[Tensor, "B V"], State, Float[Tensor, "B S"] | None]:
+        """Return logits of the next symbol, the state after it, weights or None."""
+        (logits, weights), state = self.decode(previous[:, None], state, memory)
+        return logits[:, 0], state, None if weights is None else weights[:, 0]
+
+
+class Decoder(RecurrentDecoder):
     """A decoder that receives one context vector for the whole source.
 
     Args:
@@ -162,7 +187,6 @@ class Decoder(nn.Module):
         hidden: width of the state.
         memory: width M of the encoder's memory.
         readout: width of the maxout layer.
-        recurrent: `nn.GRU` or `nn.LSTM`.
         dropout: of embedding and readout in training.
     """
 
@@ -188,28 +212,18 @@ class Decoder(nn.Module):
         first = (torch.tanh(bridge(memory.last)) for bridge in self.bridges)
         return (*first, memory.last)
 
-    def forward(self, previous: Int[Tensor, "B T"], memory: Memory) -> DecoderOutput:
-        """Return the logits of every next symbol, given the true previous."""
-        *state, context = self.start(memory)
-        return self._decode(previous, tuple(state), context)[0]
-
-    def step(
-        self, previous: Int[Tensor, " B"], state: tuple[Tensor, ...], memory: Memory
-    ) -> tuple[Float[Tensor, "B V"], tuple[Tensor, ...], None]:
-        """Return logits of the next symbol, the state after it, no weights."""
+    def decode(
+        self, previous: Int[Tensor, "B T"], state: State, memory: Memory
+    ) -> tuple[DecoderOutput, State]:
+        """Return logits after each symbol, without weights, and the state after all."""
         *before, context = state
-        output, after = self._decode(previous[:, None], tuple(before), context)
-        return output.logits[:, 0], (*after, context), None
-
-    def _decode(
-        self, previous: Tensor, state: tuple[Tensor, ...], context: Tensor
-    ) -> tuple[DecoderOutput, tuple[Tensor, ...]]:
         words = self.drop(self.embed(previous))
-        context = context[:, None].expand(-1, previous.shape[1], -1)
-        outputs, state = run_recurrent(
-            self.recurrent, torch.cat([words, context], dim=-1), state
+        contexts = context[:, None].expand(-1, previous.shape[1], -1)
+        outputs, after = run_recurrent(
+            self.recurrent, torch.cat([words, contexts], dim=-1), tuple(before)
         )
-        return DecoderOutput(self.readout(outputs, words, context), None), state
+        logits = self.readout(outputs, words, contexts)
+        return DecoderOutput(logits, None), (*after, context)
 
 
 class EncoderDecoder(nn.Module):
@@ -225,12 +239,10 @@ class EncoderDecoder(nn.Module):
         lengths: Int[Tensor, " B"],
         previous: Int[Tensor, "B T"],
     ) -> DecoderOutput:
-        """Return logits (B, T, V) of each next symbol under teacher forcing.
+        """Return the output for each next symbol under teacher forcing.
 
-        Args:
-            source: symbols, or whatever else the encoder reads.
-            lengths: of each source.
-            previous: the target, shifted by one.
+        `source`: symbols, or whatever else the encoder reads; `previous`: the target,
+        shifted by one.
         """
         return self.decoder(previous, self.encoder(source, lengths))
 
@@ -240,7 +252,7 @@ def count_parameters(model: nn.Module) -> int:
     return sum(x.numel() for x in model.parameters() if x.requires_grad)
 
 
-class BahdanauDecoder(nn.Module):
+class BahdanauDecoder(RecurrentDecoder):
     """A decoder that attends *before* its recurrent step.
 
     c_i from s_{i-1}; then s_i = f(s_{i-1}, y_{i-1}, c_i); then y_i from s_i, y_{i-1}
@@ -276,33 +288,22 @@ class BahdanauDecoder(nn.Module):
         first = (torch.tanh(bridge(backward)) for bridge in self.bridges)
         return (*first, self.attention.key(memory.states))
 
-    def forward(self, previous: Int[Tensor, "B T"], memory: Memory) -> DecoderOutput:
-        """Return logits and weights of every step, given the true previous."""
-        *first, keys = self.start(memory)
-        state: Sequence[Tensor] = first
+    def decode(
+        self, previous: Int[Tensor, "B T"], state: State, memory: Memory
+    ) -> tuple[DecoderOutput, State]:
+        """Return logits and weights after each symbol, and the state after all."""
+        before: Sequence[Tensor]
+        *before, keys = state
         words = self.drop(self.embed(previous))
         steps = []
         for word in words.split(1, dim=1):
-            output, context_vector, weights, state = self._run_step(
-                word, state, keys, memory
-            )
-            steps.append((output, context_vector, weights))
+            *step, before = self._run_step(word, before, keys, memory)
+            steps.append(step)
         outputs, contexts, weights = (
             torch.cat(x, dim=1) for x in zip(*steps, strict=True)
         )
-        return DecoderOutput(self.readout(outputs, words, contexts), weights)
-
-    def step(
-        self, previous: Int[Tensor, " B"], state: tuple[Tensor, ...], memory: Memory
-    ) -> tuple[Float[Tensor, "B V"], tuple[Tensor, ...], Float[Tensor, "B S"]]:
-        """Return logits of the next symbol, the state after it, the weights."""
-        *before, keys = state
-        word = self.drop(self.embed(previous[:, None]))
-        output, context_vector, weights, after = self._run_step(
-            word, before, keys, memory
-        )
-        logits = self.readout(output, word, context_vector)
-        return logits[:, 0], (*after, keys), weights[:, 0]
+        logits = self.readout(outputs, words, contexts)
+        return DecoderOutput(logits, weights), (*before, keys)
 
     def _run_step(
         self, word: Tensor, state: Sequence[Tensor], keys: Tensor, memory: Memory
@@ -315,7 +316,7 @@ class BahdanauDecoder(nn.Module):
         return output, context_vector, weights, state
 
 
-class LuongDecoder(nn.Module):
+class LuongDecoder(RecurrentDecoder):
     """A decoder that attends *after* its recurrent step.
 
     h_t from the last word; c_t from h_t; then the attentional vector tanh(W_c [c_t;
@@ -323,15 +324,8 @@ class LuongDecoder(nn.Module):
     vector, so all steps of a known target are computed at once. With input feeding the
     vector joins the next input.
 
-    Args:
-        symbols: number of target symbols, the special ones included.
-        embedding: width of a symbol's vector.
-        hidden: width of the state, and of the attentional vector.
-        memory: width M of the encoder's memory.
-        attention: the module that computes a context, such as `GlobalAttention`.
-        recurrent: `nn.GRU` or `nn.LSTM`.
-        dropout: of embedding and attentional vector in training.
-        feeding: whether to use input feeding.
+    Args as in `Decoder`; hidden: also the width of the attentional vector; attention:
+    the module that computes a context, such as `GlobalAttention`.
     """
 
     def __init__(
@@ -366,36 +360,27 @@ class LuongDecoder(nn.Module):
         keys = self.attention.key(memory.states)  # type: ignore[operator]
         return (*first, fed, step, keys)
 
-    def forward(self, previous: Int[Tensor, "B T"], memory: Memory) -> DecoderOutput:
-        """Return logits and weights of every step, given the true previous."""
-        *first, fed, _step, keys = self.start(memory)
-        state: Sequence[Tensor] = first
-        words = self.drop(self.embed(previous))
-        if not self.feeding:
-            vectors, weights, _ = self._attend(words, state, keys, memory, 0)
-            return DecoderOutput(self.symbols(self.drop(vectors)), weights)
-        steps = []
-        for t, word in enumerate(words.split(1, dim=1)):
-            word = torch.cat([word, fed[:, None]], dim=-1)
-            vector, weights, state = self._attend(word, state, keys, memory, t)
-            fed = vector[:, 0]
-            steps.append((vector, weights))
-        vectors, weights = (torch.cat(x, 1) for x in zip(*steps, strict=True))
-        return DecoderOutput(self.symbols(self.drop(vectors)), weights)
-
-    def step(
-        self, previous: Int[Tensor, " B"], state: tuple[Tensor, ...], memory: Memory
-    ) -> tuple[Float[Tensor, "B V"], tuple[Tensor, ...], Float[Tensor, "B S"]]:
-        """Return logits of the next symbol, the state after it, the weights."""
+    def decode(
+        self, previous: Int[Tensor, "B T"], state: State, memory: Memory
+    ) -> tuple[DecoderOutput, State]:
+        """Return logits and weights after each symbol, and the state after all."""
+        before: Sequence[Tensor]
         *before, fed, step, keys = state
-        word = self.drop(self.embed(previous[:, None]))
+        words = self.drop(self.embed(previous))
+        now = int(step[0])  # all sequences of a batch are at the same step
         if self.feeding:
-            word = torch.cat([word, fed[:, None]], dim=-1)
-        # All sentences of a batch are at the same step.
-        now = int(step[0])
-        vector, weights, after = self._attend(word, before, keys, memory, now)
-        logits = self.symbols(self.drop(vector))[:, 0]
-        return logits, (*after, vector[:, 0], step + 1, keys), weights[:, 0]
+            steps = []
+            for t, word in enumerate(words.split(1, dim=1), start=now):
+                word = torch.cat([word, fed[:, None]], dim=-1)
+                vector, weight, before = self._attend(word, before, keys, memory, t)
+                fed = vector[:, 0]
+                steps.append((vector, weight))
+            vectors, weights = (torch.cat(x, 1) for x in zip(*steps, strict=True))
+        else:
+            vectors, weights, before = self._attend(words, before, keys, memory, now)
+        logits = self.symbols(self.drop(vectors))
+        after = (*before, vectors[:, -1], step + previous.shape[1], keys)
+        return DecoderOutput(logits, weights), after
 
     def _attend(
         self,

@@ -134,16 +134,14 @@ class FeedForward(nn.Module):
         return self.down(self.drop(F.relu(self.up(x))))
 
 
-class EncoderBlock(nn.Module):
-    """Self-attention, then the feed-forward network.
+class Block(nn.Module):
+    """Attentions and a feed-forward network, each with a residual connection.
 
-    Args:
-        width: C.
-        heads: H.
-        hidden: F.
-        dropout: of the sublayers' outputs in training.
-        residual: the residual connection, `PostNorm` or `PreNorm`.
+    `hidden` is F; the residual connection is `PostNorm` or `PreNorm`.
     """
+
+    attention: MultiHeadAttention
+    attentions: tuple[str, ...] = ("attention",)
 
     def __init__(
         self,
@@ -154,9 +152,17 @@ class EncoderBlock(nn.Module):
         residual: type[nn.Module] = PostNorm,
     ):
         super().__init__()
-        self.attention = MultiHeadAttention(width, heads, dropout=dropout)
+        for name in self.attentions:
+            self.add_module(name, MultiHeadAttention(width, heads, dropout=dropout))
         self.feed_forward = FeedForward(width, hidden, dropout)
-        self.residuals = nn.ModuleList(residual(width, dropout) for _ in range(2))
+        sublayers = len(self.attentions) + 1
+        self.residuals = nn.ModuleList(
+            residual(width, dropout) for _ in range(sublayers)
+        )
+
+
+class EncoderBlock(Block):
+    """Self-attention, then the feed-forward network."""
 
     def forward(
         self, x: Float[Tensor, "B T C"], mask: Bool[Tensor, "..."] | None = None
@@ -167,26 +173,15 @@ class EncoderBlock(nn.Module):
         return second(x, self.feed_forward)
 
 
-class DecoderBlock(nn.Module):
+class DecoderBlock(Block):
     """Causal self-attention, attention to the memory, feed-forward network.
 
-    Queries of the second attention come from the decoder, keys and values from the
-    encoder. Args as in `EncoderBlock`.
+    Queries of the second attention, `cross`, come from the decoder, keys and values
+    from the encoder.
     """
 
-    def __init__(
-        self,
-        width: int,
-        heads: int,
-        hidden: int,
-        dropout: float = 0.0,
-        residual: type[nn.Module] = PostNorm,
-    ):
-        super().__init__()
-        self.attention = MultiHeadAttention(width, heads, dropout=dropout)
-        self.cross = MultiHeadAttention(width, heads, dropout=dropout)
-        self.feed_forward = FeedForward(width, hidden, dropout)
-        self.residuals = nn.ModuleList(residual(width, dropout) for _ in range(3))
+    cross: MultiHeadAttention
+    attentions = "attention", "cross"
 
     def forward(
         self,
@@ -211,15 +206,9 @@ class DecoderBlock(nn.Module):
 
 @dataclass(frozen=True)
 class Size:
-    """The hyperparameters of a Transformer.
+    """The hyperparameters of a Transformer: `width` C, `heads` H, `hidden` F.
 
-    Attributes:
-        width: C.
-        heads: H.
-        hidden: F.
-        blocks: number of blocks in the encoder, and in the decoder.
-        dropout: in training.
-        residual: the residual connection, `PreNorm` or `PostNorm`.
+    `blocks` is their number in the encoder, and in the decoder.
     """
 
     width: int = 64
@@ -269,11 +258,7 @@ class TransformerEncoder(nn.Module):
         self.limit = limit
 
     def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
-        """Return the states; padding is masked out, and its states are 0.
-
-        Raises:
-            ValueError: as `require_lengths`.
-        """
+        """Return the states, 0 at padding; errors as in `require_lengths`."""
         require_lengths(source, lengths, self.limit)
         x = self.embed(source)
         real = torch.arange(source.shape[1], device=x.device) < lengths[:, None]
@@ -297,10 +282,9 @@ class TransformerDecoder(nn.Module):
         self.norm = size.residual.make_final_norm(size.width)
 
     def forward(self, previous: Int[Tensor, "B T"], memory: Memory) -> DecoderOutput:
-        """Return logits of every next symbol, and the last block's weights, averaged.
+        """Return logits of every next symbol, and the last block's mean weights.
 
-        The weights are the mean over the heads; the output layer is tied to the
-        embedding.
+        The mean is over the heads; the output layer is tied to the embedding.
         """
         x = self.embed(previous)
         causal = causal_mask(previous.shape[1], previous.shape[1], x.device)
@@ -360,15 +344,11 @@ def sample(
     window: int | None = None,
     rng: torch.Generator | None = None,
 ) -> Int[Tensor, "B _"]:
-    """Return ids with `count` more symbols sampled from the model.
+    """Return ids with `count` more symbols sampled from the model's logits (B, T, V).
 
-    Args:
-        model: from ids (B, T) to logits (B, T, V).
-        ids: the beginning, at least one symbol.
-        count: how many symbols to add.
-        temperature: divides the logits; 0 takes the most probable symbol.
-        window: how many of the last symbols the model gets; all unless given.
-        rng: one on the CPU gives the same symbols for one seed everywhere.
+    Temperature 0 takes the most probable symbol. The model gets the last `window`
+    symbols, or all. A generator on the CPU gives the same symbols for one seed
+    everywhere.
 
     Raises:
         ValueError: on a negative temperature or an empty beginning.
@@ -377,8 +357,8 @@ def sample(
         raise ValueError(f"temperature is {temperature} but must be at least 0")
     if not ids.shape[1]:
         raise ValueError(
-            f"ids of shape {tuple(ids.shape)} are empty: sampling "
-            "needs at least 1 symbol"
+            f"ids of shape {tuple(ids.shape)} are empty: sampling needs at least 1 "
+            "symbol"
         )
     for _ in range(count):
         inputs = ids if window is None else ids[:, -window:]

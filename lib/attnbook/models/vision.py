@@ -15,8 +15,8 @@ Source: patches and the Vision Transformer: Dosovitskiy et al. (2021), §3.1, eq
     https://arxiv.org/abs/2103.00020, where a name's vector is the mean of its words'.
 Axes: B batch, I channels of an image or names, H and W its rows and columns of pixels,
     N patches or places, R and Q rows and columns of places, P values of a patch, C
-    model width or channels, L words of a name, S positions of a feature map, F
-    features, V words, K classes, 4: top, left, bottom, right
+    model width or channels, L words of a name, V words, K classes, 4: top, left,
+    bottom, right
 """
 
 import math
@@ -39,14 +39,8 @@ def cut_patches(
 ) -> Shaped[Tensor, "B N P"]:
     """Return the patches of images, row by row, from left to right.
 
-    A patch is flattened as channel, row, column: P = C · size².
-
-    Args:
-        images: their height and width are multiples of `size`.
-        size: pixels on each side of a patch.
-
-    Raises:
-        ValueError: if the images do not divide into such patches.
+    A patch is flattened as channel, row, column: P = C · size². ValueError unless the
+    height and the width of the images are multiples of `size`.
     """
     batch, channels, height, width = images.shape
     require_division(height, width, size)
@@ -59,17 +53,11 @@ def cut_patches(
 def join_patches(
     patches: Shaped[Tensor, "B N P"], height: int, width: int, size: int
 ) -> Shaped[Tensor, "B C H W"]:
-    """Return the images that `cut_patches` cut: its inverse.
-
-    Args:
-        patches: all of an image, row by row.
-        height: of the images, in pixels.
-        width: of the images, in pixels.
-        size: pixels on each side of a patch.
+    """Return the images, of these pixels, that `cut_patches` cut: its inverse.
 
     Raises:
-        ValueError: if such images do not divide into patches, or into another
-            number of patches, or if a patch has no whole number of channels.
+        ValueError: if such images do not divide into so many patches, or if a patch
+            has no whole number of channels.
     """
     require_division(height, width, size)
     batch, number, values = patches.shape
@@ -100,12 +88,8 @@ def require_division(height: int, width: int, size: int) -> None:
 class ConvolutionalFeatures(nn.Sequential):
     """Convolutions of 3 by 3, each followed by a ReLU.
 
-    Args:
-        channels: of the images, then of each layer's output.
-        strides: of each layer: 2 halves the rows and the columns.
-
-    Raises:
-        ValueError: if there is not one stride a layer.
+    `channels` are those of the images, then of each layer's output; a stride of 2
+    halves the rows and the columns.
     """
 
     def __init__(self, channels: Sequence[int], strides: Sequence[int]):
@@ -163,19 +147,8 @@ class VisionTransformer(nn.Module):
     The class token is position 0; patch n, counted row by row, is position n + 1. The
     output layer reads the class token alone.
 
-    Args:
-        size: pixels on each side of the square images.
-        patch: pixels on each side of a patch.
-        width: C.
-        heads: of each block.
-        layers: number of blocks.
-        hidden: hidden width of the feed-forward networks.
-        channels: I.
-        classes: K.
-        encoding: of the positions: `LearnedEncoding` or `NoEncoding`.
-
-    Raises:
-        ValueError: if the images do not divide into patches.
+    `size` and `patch` are the pixels on each side of the square images and of a patch,
+    `layers` the number of blocks, `hidden` the width inside the feed-forward networks.
     """
 
     def __init__(
@@ -261,13 +234,7 @@ class MaxPooling(MeanPooling):
 
 
 class PooledClassifier(nn.Module):
-    """Convolutional features, pooled to one vector, and a linear layer.
-
-    Args:
-        features: of an image, at R rows and Q columns.
-        pooling: class of the pooling, such as `SpatialAttentionPooling`.
-        classes: K.
-    """
+    """Convolutional features, pooled to one vector, and a linear layer."""
 
     def __init__(
         self,
@@ -298,12 +265,7 @@ def map_class(
 
     With `MeanPooling`, the logit of a class is the mean over the places of output
     weight · transformed feature, plus the bias: the class activation map. Negative
-    contributions count as 0.
-
-    Args:
-        model: with `MeanPooling`.
-        images: its input.
-        classes: one class an image.
+    contributions count as 0. There is one class an image.
     """
     transformed = model.pooling.transform(model.read_places(images))
     weight = model.output.weight[classes]  # (B, C)
@@ -316,13 +278,8 @@ def measure_mass_in_boxes(
 ) -> Float[Tensor, "B"]:
     """Return the weight inside each box; that of a place is spread over its cell.
 
-    Args:
-        weights: on a grid over the square image.
-        boxes: in pixels: first row and column, and those after the last.
-        size: pixels on each side of the image.
-
-    Raises:
-        ValueError: if a box is not inside the image.
+    The weights are on a grid over the square image, `size` pixels wide. The boxes are
+    in pixels, inside it: first row and column, and those after the last.
     """
     top, left, bottom, right = boxes.unbind(-1)
     if (boxes < 0).any() or (boxes > size).any():
@@ -354,9 +311,8 @@ CHANNELS = (24, 40, 64)  # of the three convolutions
 def contrastive_loss(similarity: Float[Tensor, "B B"]) -> Float[Tensor, ""]:
     """Return the mean cross-entropy (nats) of finding each pair, both ways.
 
-    Args:
-        similarity: of image b (row) and text b (column), divided by the
-            temperature; the pairs are on the diagonal.
+    The similarity of images (rows) and texts (columns) is divided by the temperature;
+    the pairs are on the diagonal.
     """
     pairs = torch.arange(len(similarity), device=similarity.device)
     by_image = F.cross_entropy(similarity, pairs)
@@ -384,26 +340,16 @@ class ConvolutionEncoder(nn.Module):
         )
         self.output = nn.Linear(channels[-1], classes)
 
-    def read_map(self, images: Float[Tensor, "B 3 H W"]) -> Tensor:
-        """Return the features (B, S, F), S = H · W / 64, row by row."""
+    def forward(self, images: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B K"]:
+        """Return the output for the mean of all positions."""
         x = images
         for layer in self.layers:
             x = F.max_pool2d(layer(x).relu(), 2)
-        return x.flatten(2).mT
-
-    def forward(self, images: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B K"]:
-        """Return the output for the mean of all positions."""
-        return self.output(self.read_map(images).mean(dim=1))
+        return self.output(x.flatten(2).mT.mean(dim=1))
 
 
 class ContrastiveModel(nn.Module):
-    """An image encoder and a name encoder with outputs of equal width.
-
-    Args:
-        encoder: makes a vector of width C of each image.
-        words: V.
-        width: C.
-    """
+    """An image encoder and a name encoder with outputs of equal width C."""
 
     def __init__(self, encoder: nn.Module, words: int, width: int):
         super().__init__()
@@ -412,17 +358,13 @@ class ContrastiveModel(nn.Module):
         nn.init.normal_(self.embedding.weight, std=SPREAD)
         self.log_scale = nn.Parameter(torch.tensor(-math.log(TEMPERATURE)))
 
-    def encode_names(self, names: Int[Tensor, "I L"]) -> Float[Tensor, "I C"]:
-        """Return the mean of the words' embeddings, with length 1."""
-        return F.normalize(self.embedding(names).mean(dim=1), dim=-1)
-
-    def encode_images(self, images: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B C"]:
-        """Return the encoder's output, with length 1."""
-        return F.normalize(self.encoder(images), dim=-1)
-
     def forward(
         self, images: Float[Tensor, "B 3 H W"], names: Int[Tensor, "I L"]
     ) -> Float[Tensor, "B I"]:
-        """Return cosine similarities divided by the learned temperature."""
-        cosines = self.encode_images(images) @ self.encode_names(names).T
+        """Return cosine similarities divided by the learned temperature.
+
+        The vector of a name is the mean of its words' embeddings.
+        """
+        encoded = F.normalize(self.encoder(images), dim=-1)
+        cosines = encoded @ F.normalize(self.embedding(names).mean(dim=1), dim=-1).T
         return cosines * self.log_scale.clamp(max=-math.log(COLDEST)).exp()

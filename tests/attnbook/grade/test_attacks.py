@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from attnbook.grade import Limits, command
+from attnbook.grade import command
 from notebooks import (
     ATTEND,
     CHECK,
@@ -26,29 +26,20 @@ pytestmark = pytest.mark.precision
 NOBODY = 65534
 FAULTS = {
     "ends the process": "import os; os._exit(0)",
-    "kills its parent": "import os; os.kill(os.getppid(), 9)",
     "kills everything": "import os; os.kill(-1, 9)",
     "stops the process": "import os; os.kill(os.getpid(), 19)",
     "crashes": "import ctypes; ctypes.string_at(0)",
-    "never ends": "while True: pass",
     "never ends and hears nothing": "while True:\n try:\n  while True: pass\n"
     " except BaseException: pass",
     "never ends in C": "sum(range(10 ** 12))",
-    "sleeps": "import time; time.sleep(1e6)",
     "fills the disk": "f = open('big', 'wb')\nwhile 1: f.write(bytes(1 << 22))",
     "fills the memory": "x = [bytes(1 << 20)]\nwhile True: x += x",
     "closes all files": "import os; os.closerange(0, 200)",
-    "writes into all files": "import os\nfor n in range(3, 60):\n try:\n"
-    "  os.write(n, b'x' * 100)\n except OSError: pass",
     "half a message, then silence": "import os, time\nfor n in range(3, 60):\n"
     " try: os.write(n, bytes([0, 0, 1, 0]) + b'x')\n except OSError: pass\n"
     "time.sleep(1e6)",
-    "removes its folder": "import os, shutil; shutil.rmtree(os.getcwd())",
-    "forgets modules": "import sys; sys.modules.clear()",
-    "a low limit of recursion": "import sys; sys.setrecursionlimit(30)",
     "no alarms": "import signal\nsignal.setitimer = signal.signal = print\n"
     "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32))\nwhile True: pass",
-    "half a character": "raise ValueError(chr(0xd800) * 9999)",
 }
 
 
@@ -60,10 +51,7 @@ def test_an_error_in_one_cell_loses_no_result(graded, fault):
     assert len(str(result)) < 5000
 
 
-ANSWERED = (
-    *("ends the process", "kills everything", "crashes", "never ends in C"),
-    *("fills the memory", "closes all files", "writes into all files", "sleeps"),
-)
+ANSWERED = "kills everything", "crashes", "never ends in C", "fills the memory"
 
 
 @pytest.mark.parametrize("name", ANSWERED)
@@ -79,13 +67,8 @@ PATCHES = {
     "the check says right": "import attnbook.exercises.declare as e\n"
     "e.Exercise.__call__ = e.Exercise.judge = lambda *x: True\n"
     "e.Exercise.run_attempt = lambda self, attempt, seeds: ()",
-    "the verdict": "import attnbook.exercises.verdict as v\n"
-    "v.Verdict.__bool__ = lambda self: True",
     "comparisons": "import torch\ntorch.equal = torch.allclose = "
     "lambda *x, **y: True\ntorch.Tensor.__eq__ = torch.Tensor.eq",
-    "random numbers": "import torch\ntorch.randn = torch.zeros\ntorch.Generator = None",
-    "gradients": "import torch\ntorch.autograd.grad = lambda *x, **y: None\n"
-    "torch.Tensor.requires_grad_ = None",
     "built-ins": "import builtins\nbuiltins.all = builtins.any = lambda x: True",
     "a thread that keeps patching": "import threading, torch\ndef go():\n"
     " while True: torch.equal = torch.allclose = lambda *x, **y: True\n"
@@ -109,7 +92,6 @@ def test_a_patch_changes_no_verdict(graded, patch):
 
 FORGED = {
     "a verdict": '\'{"verdict": "✓ right"}\'.encode()',
-    "a message": "b'done\\0' + b'[]'",
     "code": "b'done\\0' + __import__('pickle').dumps(print)",
 }
 
@@ -167,21 +149,21 @@ def test_files_elsewhere_stay(graded, tmp_path, isolated):
         f"open({name}, 'w')",
         f"import os; os.truncate({name}, 0)",
         f"import os; os.remove({name})",
-        f"import os; os.rename({name}, 'mine')",
         f"import os; os.link({name}, 'mine')",
-        f"import os; os.utime({name}, (1, 1)); os.chmod({name}, 0o777)",
-        "import shutil\nopen('mine', 'w').close()\nshutil.copy2('mine', 'too')",
+        f"import os; os.chmod({name}, 0o777)",
         RIGHT,
         CHECK,
     )
     after = victim.stat()
     assert victim.read_text() == "kept"
     assert (after.st_mtime_ns, after.st_mode) == (before.st_mtime_ns, before.st_mode)
-    assert [note[:7] for note in result["notes"]] == [f"cell {n}:" for n in range(1, 6)]
+    assert [note[:7] for note in result["notes"]] == [f"cell {n}:" for n in range(1, 5)]
 
 
-def test_there_are_no_other_processes_and_no_network(graded, isolated):
+def test_there_are_no_other_processes_no_network_and_no_secrets(graded, isolated):
+    assert "PYTEST_CURRENT_TEST" in os.environ  # plays a secret of the teacher
     result = graded(
+        "import os; assert 'PYTEST_CURRENT_TEST' not in os.environ",
         "import os\nfound = []\nfor name in os.listdir('/proc'):\n"
         " if name.isdigit() and int(name) != os.getpid():\n"
         "  try: os.kill(int(name), 0); found.append(name)\n"
@@ -189,25 +171,10 @@ def test_there_are_no_other_processes_and_no_network(graded, isolated):
         "import socket\nfor family in socket.AddressFamily:\n"
         " try: socket.socket(family)\n except PermissionError: continue\n"
         " assert False, family",
-        "import os\ntry: os.memfd_create('x')\nexcept OSError: pass\nelse: 1 / 0",
-        "import socket\na, b = socket.socketpair()\na.send(b'x')",
-        CHECK,
-    )
-    assert len(result["notes"]) == 1, result["notes"]
-
-
-def test_no_variable_of_the_environment_reaches_a_notebook(graded):
-    assert "PYTEST_CURRENT_TEST" in os.environ  # plays a secret of the teacher
-    result = graded(
-        "import os; assert 'PYTEST_CURRENT_TEST' not in os.environ",
-        "for n in __import__('os').listdir('/proc'):\n"
-        "    try: found = open(f'/proc/{n}/environ').read()\n"
-        "    except OSError: continue\n"
-        "    assert 'PYTEST_' not in found",
         RIGHT,
         CHECK,
     )
-    assert result["notes"] == []
+    assert (result["error"], result["notes"]) == (None, [])
 
 
 def test_processes_that_a_notebook_leaves_behind_are_killed(graded):
@@ -256,28 +223,13 @@ def test_points_are_kept_when_the_time_is_over(graded):
     )
 
 
-def test_a_deep_folder_is_removed(graded, monkeypatch, tmp_path):
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    deep = (
-        "import os\nfor n in range(1500):\n    os.mkdir('d')\n    os.chdir('d')\n"
-        "os.chmod('.', 0)"
-    )
-    assert read_points(graded(deep, RIGHT, CHECK, limits=Limits()))[0] == 1
-    assert os.listdir(folder) == []
-
-
 def test_an_odd_file_does_not_stop_the_others(tmp_path, capsys):
-    endless, pipe, huge, folder, text, deep, odd = (
-        tmp_path / f"{name}.ipynb" for name in [*"abcdef", "g\udcff"]
+    endless, huge, deep, odd = (
+        tmp_path / f"{name}.ipynb" for name in [*"abc", "g\udcff"]
     )
     endless.symlink_to("/dev/zero")
-    os.mkfifo(pipe)
     with huge.open("wb") as file:
         file.truncate(100 * 2**30)
-    folder.mkdir()
-    text.write_text('{"cells": [1, null]}')
     deep.write_text("[" * 100_000)
     write_notebook(odd, "raise ValueError(chr(0xd800))", RIGHT, CHECK)
     kept = tmp_path / "all.csv"
@@ -285,11 +237,8 @@ def test_an_odd_file_does_not_stop_the_others(tmp_path, capsys):
     rows = [line.split(",")[1:4] for line in kept.read_text().splitlines()[1:]]
     assert [row[2] for row in rows] == [
         "it is not a regular file",
-        "it is not a regular file",
         "it is larger than 64 MB",
-        "it is not a regular file",
-        "it is not a notebook",
         "it is not a notebook",
         "",
     ]
-    assert [row[0] for row in rows] == ["0"] * 6 + ["1"]
+    assert [row[0] for row in rows] == ["0"] * 3 + ["1"]

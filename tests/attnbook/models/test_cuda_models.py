@@ -4,17 +4,13 @@ import copy
 
 import pytest
 import torch
-from torch import nn
 
 from attnbook import masks
 from attnbook.attention.multi_head import GroupedQueryAttention, MultiHeadAttention
 from attnbook.models.attention_only import METHODS, AttentionOnlyTransformer
 from attnbook.models.lookup_models import LookupModel
-from attnbook.models.recurrent import EncoderDecoder
 from attnbook.models.transformer import (
     LanguageModel,
-    PostNorm,
-    PreNorm,
     QKNormAttention,
     Size,
     transformer,
@@ -23,66 +19,25 @@ from leak_cases import DECODERS, LENGTHS, PREVIOUS, SOURCE, C, V, X
 
 pytestmark = pytest.mark.cuda
 SYMBOLS = torch.tensor([[1, 4, 2, 3, 0, 2], [3, 3, 1, 2, 4, 0]])
-SIZES = {
-    "PreNorm": Size(C, 3, 20, 2, 0.0, PreNorm),
-    "PostNorm": Size(C, 3, 20, 2, 0.0, PostNorm),
-}
-MASK = masks.causal(X.shape[1], X.shape[1])
-ATTENTIONS = {
-    "MultiHeadAttention": lambda: MultiHeadAttention(C, 3),
-    "GroupedQueryAttention": lambda: GroupedQueryAttention(C, 3, 1),
-    "QKNormAttention": lambda: QKNormAttention(C, 3),
-}
-
-
-class Logits(nn.Module):
-    """An encoder-decoder whose output is a tensor."""
-
-    def __init__(self, model: EncoderDecoder):
-        super().__init__()
-        self.model = model
-
-    def forward(self, source, lengths, previous):
-        return self.model(source, lengths, previous).logits
-
-
-class First(nn.Module):
-    """A model that returns a tuple, of which the first is compared."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, *given):
-        found = self.model(*given)
-        return found[0] if isinstance(found, tuple) else found
-
-
+SIZE = Size(C, 3, 20, 2)
+MASKED = X, None, masks.causal(X.shape[1], X.shape[1])
 TRANSLATED = SOURCE, LENGTHS, PREVIOUS
 MODELS = {
-    name: (lambda make=make: Logits(make()), TRANSLATED)
-    for name, make in DECODERS.items()
+    "MultiHeadAttention": (lambda: MultiHeadAttention(C, 3), MASKED),
+    "GroupedQueryAttention": (lambda: GroupedQueryAttention(C, 3, 1), MASKED),
+    "QKNormAttention": (lambda: QKNormAttention(C, 3), MASKED),
+    "Transformer": (lambda: transformer(V, V, SIZE), TRANSLATED),
+    "LanguageModel": (lambda: LanguageModel(V, SIZE), (SYMBOLS,)),
+    "LookupModel": (lambda: LookupModel(V, V, V, 7, 11), (PREVIOUS, SOURCE, SOURCE)),
+    **{name: (make, TRANSLATED) for name, make in DECODERS.items()},
+    **{
+        f"AttentionOnlyTransformer, {name}": (
+            lambda name=name: AttentionOnlyTransformer(V, name, 16),
+            (SYMBOLS,),
+        )
+        for name in METHODS
+    },
 }
-for name, size in SIZES.items():
-    MODELS[f"Transformer, {name}"] = (
-        lambda size=size: Logits(transformer(V, V, size)),
-        TRANSLATED,
-    )
-    MODELS[f"LanguageModel, {name}"] = (
-        lambda size=size: LanguageModel(V, size),
-        (SYMBOLS,),
-    )
-for name, make in ATTENTIONS.items():
-    MODELS[name] = (lambda make=make: First(make()), (X, None, MASK))
-for name in METHODS:
-    MODELS[f"AttentionOnlyTransformer, {name}"] = (
-        lambda name=name: AttentionOnlyTransformer(V, name, 16),
-        (SYMBOLS,),
-    )
-MODELS["LookupModel"] = (
-    lambda: First(LookupModel(V, V, V, 7, 11)),
-    (PREVIOUS, SOURCE, SOURCE),
-)
 
 
 def moved(x):
@@ -92,6 +47,7 @@ def moved(x):
 def results(model, given):
     """Return the output, and the gradients of a random scalar of it."""
     output = model(*given)
+    output = output[0] if isinstance(output, tuple) else output
     rng = torch.Generator().manual_seed(1)
     upstream = torch.randn(output.shape, generator=rng).to(output)
     weights = [p for p in model.parameters() if p.requires_grad]

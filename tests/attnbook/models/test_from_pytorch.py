@@ -4,60 +4,33 @@ Forward, and backward with a random upstream gradient, to the inputs and to ever
 parameter.
 """
 
-from dataclasses import dataclass
-from itertools import product
-
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from attnbook.attention.self_attention import causal_mask
-from attnbook.models.from_pytorch import copy_block, copy_stack
+from attnbook.models.from_pytorch import copy_block
 from attnbook.models.transformer import (
     DecoderBlock,
     EncoderBlock,
-    LayerNorm,
     PostNorm,
     PreNorm,
     Size,
+    layer_norm,
 )
 
 B, T, S, C, H, HIDDEN, BLOCKS = 3, 5, 7, 12, 3, 17, 3
-LENGTHS = torch.tensor([S, 4, 2])
-MASKS = ("none", "causal", "padding", "both")
-
-
-@dataclass(frozen=True)
-class Case:
-    """A part of the Transformer, and what it is given."""
-
-    part: str
-    residual: type = PostNorm
-    mask: str = "none"
-    size: float = 1.0
-    dtype: torch.dtype = torch.float64
-
-
-NORMS = (PostNorm, PreNorm)
-CASES = {
-    "layer norm of small numbers": Case("layer norm", size=0.1, dtype=torch.float32),
-    "layer norm of large numbers": Case("layer norm", size=30.0, dtype=torch.float32),
-} | {
-    f"{part}, {norm.__name__}, mask: {mask}": Case(part, norm, mask)
-    for part, norm, mask in (
-        *product(("encoder block", "decoder block"), NORMS, MASKS),
-        *product(("encoder", "decoder"), NORMS, ("both",)),
-    )
-}
+PAST = causal_mask(T, T)
+REAL = torch.arange(S) < torch.tensor([S, 4, 2])[:, None]
 
 
 class Stack(nn.Module):
     """Our blocks and what follows the last, called as PyTorch's stacks are."""
 
-    def __init__(self, residual, block):
+    def __init__(self, residual, block, blocks):
         super().__init__()
-        size = Size(C, H, HIDDEN, BLOCKS, residual=residual)
-        self.blocks = size.stack(block)
+        self.blocks = Size(C, H, HIDDEN, blocks, residual=residual).stack(block)
         self.last = residual.make_final_norm(C)
 
     def forward(self, x, *more):
@@ -67,84 +40,60 @@ class Stack(nn.Module):
         return self.last(x)
 
 
-def theirs(case):
-    """PyTorch's module of this case, its weights uneven."""
-    first = case.residual is PreNorm
+def build_theirs(decodes, residual, blocks):
+    """PyTorch's stack, its weights uneven."""
+    first = residual is PreNorm
     more = {"dropout": 0.0, "batch_first": True, "norm_first": first}
-    if case.part == "layer norm":
-        module = nn.LayerNorm(C)
-    elif "encoder" in case.part:
-        module = nn.TransformerEncoderLayer(C, H, HIDDEN, **more)
-    else:
-        module = nn.TransformerDecoderLayer(C, H, HIDDEN, **more)
     last = nn.LayerNorm(C) if first else None
-    if case.part == "encoder":
-        module = nn.TransformerEncoder(module, BLOCKS, last, enable_nested_tensor=False)
-    if case.part == "decoder":
-        module = nn.TransformerDecoder(module, BLOCKS, last)
-    with torch.no_grad():
-        for x in module.parameters():
-            x.add_(0.2 * torch.randn_like(x))
-    return module
-
-
-def ours(case, other):
-    """Our module with the same weights, in the same precision."""
-    dtype = next(other.parameters()).dtype
-    block = EncoderBlock if "encoder" in case.part else DecoderBlock
-    if case.part == "layer norm":
-        module = LayerNorm(C).to(dtype)
-        module.load_state_dict(other.state_dict())
-    elif case.part.endswith("block"):
-        module = block(C, H, HIDDEN, residual=case.residual).to(dtype)
-        copy_block(module, other)
+    if decodes:
+        layer = nn.TransformerDecoderLayer(C, H, HIDDEN, **more)
+        stack = nn.TransformerDecoder(layer, blocks, last)
     else:
-        module = Stack(case.residual, block).to(dtype)
-        copy_stack(module.blocks, other)
-        if case.residual is PreNorm:
-            module.last.load_state_dict(other.norm.state_dict())
-    return module
+        layer = nn.TransformerEncoderLayer(C, H, HIDDEN, **more)
+        stack = nn.TransformerEncoder(layer, blocks, last, enable_nested_tensor=False)
+    with torch.no_grad():
+        for x in stack.parameters():
+            x.add_(0.2 * torch.randn_like(x))
+    return stack.double()
 
 
-def call_theirs(case, module, inputs):
-    """PyTorch's call: in its masks True = may not look."""
-    past = ~causal_mask(T, T) if case.mask in ("causal", "both") else None
-    hidden = torch.arange(S) >= LENGTHS[:, None]
-    hidden = hidden if case.mask in ("padding", "both") else None
-    if case.part == "layer norm":
-        return module(*inputs)
-    if "decoder" in case.part:
-        more = {"memory_key_padding_mask": hidden}
-        return module(*inputs, tgt_mask=past, **more)
-    more = {"src_key_padding_mask": None if hidden is None else hidden[:, :T]}
-    name = "mask" if case.part == "encoder" else "src_mask"
-    return module(*inputs, **{name: past}, **more)
+def build_ours(decodes, residual, theirs):
+    """Our stack with the same weights."""
+    block = DecoderBlock if decodes else EncoderBlock
+    stack = Stack(residual, block, len(theirs.layers)).double()
+    for ours, layer in zip(stack.blocks, theirs.layers, strict=True):
+        copy_block(ours, layer)
+    if theirs.norm is not None:
+        stack.last.load_state_dict(theirs.norm.state_dict())
+    return stack
 
 
-def call_ours(case, module, inputs):
-    """Our call: one mask, True = can attend."""
-    past = causal_mask(T, T) if case.mask in ("causal", "both") else None
-    real = torch.arange(S) < LENGTHS[:, None, None, None]
-    real = real if case.mask in ("padding", "both") else None
-    if case.part == "layer norm":
-        return module(*inputs)
-    if "decoder" in case.part:
-        output = module(*inputs, past, real)
-        return output[0] if isinstance(output, tuple) else output
-    some = None if real is None else real[..., :T]
-    both = some if past is None else past if some is None else past & some
-    return module(*inputs, both)
+def call_theirs(stack, inputs, masked):
+    """In PyTorch's masks True = may not look."""
+    past, hidden = (~PAST, ~REAL) if masked else (None, None)
+    if len(inputs) == 2:
+        return stack(*inputs, tgt_mask=past, memory_key_padding_mask=hidden)
+    hidden = hidden[:, :T] if masked else None
+    return stack(*inputs, mask=past, src_key_padding_mask=hidden)
 
 
-def run(call, case, module, inputs, upstream):
+def call_ours(stack, inputs, masked):
+    """One mask, True = can attend."""
+    real = REAL[:, None, None]
+    if len(inputs) == 2:
+        return stack(*inputs, *((PAST, real) if masked else ()))
+    return stack(*inputs, *((PAST & real[..., :T],) if masked else ()))
+
+
+def run(call, stack, inputs, masked, upstream):
     """Return output and gradients of the inputs; those of weights in place.
 
     A module whose parameters have become their gradients is carried over to our
     names just as one with weights is.
     """
     inputs = [x.clone().requires_grad_() for x in inputs]
-    output = call(case, module, inputs)
-    weights = [*module.parameters()]
+    output = call(stack, inputs, masked)
+    weights = [*stack.parameters()]
     grads = torch.autograd.grad(output, inputs + weights, upstream)
     with torch.no_grad():
         for weight, grad in zip(weights, grads[len(inputs) :], strict=True):
@@ -152,30 +101,37 @@ def run(call, case, module, inputs, upstream):
     return [output.detach(), *grads[: len(inputs)]]
 
 
-def collect(case, mine, results):
-    names = ("output", "x", "memory")[: len(results)]
-    found = dict(zip(names, results, strict=True))
-    return found | {n: x.detach() for n, x in mine.named_parameters()}
-
-
-@pytest.mark.parametrize("title", CASES)
-def test_each_part_equals_pytorchs_forward_and_backward(title):
-    case = CASES[title]
+@pytest.mark.parametrize("decodes", [False, True], ids=["encoder", "decoder"])
+@pytest.mark.parametrize("residual", [PostNorm, PreNorm])
+@pytest.mark.parametrize(("masked", "blocks"), [(False, 1), (True, BLOCKS)])
+def test_each_stack_equals_pytorchs_forward_and_backward(
+    decodes, residual, masked, blocks
+):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        other = theirs(case).to(case.dtype)
-    x, memory, upstream = (
-        case.size * torch.randn(B, n, C, generator=torch.Generator().manual_seed(n))
-        for n in (T, S, T)
-    )
-    inputs = [x, memory] if "decoder" in case.part else [x]
-    given = [x.to(case.dtype) for x in inputs], upstream.to(case.dtype)
-    mine = ours(case, other)
-    found = collect(case, mine, run(call_ours, case, mine, *given))
-    results = run(call_theirs, case, other, *given)
-    expected = collect(case, ours(case, other), results)
-    assert found.keys() == expected.keys()
-    for name, truth in expected.items():
-        torch.testing.assert_close(
-            found[name], truth, msg=lambda text, name=name: f"{name}: {text}"
-        )
+        theirs = build_theirs(decodes, residual, blocks)
+        x, memory, upstream = (torch.randn(B, n, C).double() for n in (T, S, T))
+    inputs = [x, memory] if decodes else [x]
+    ours = build_ours(decodes, residual, theirs)
+    found = run(call_ours, ours, inputs, masked, upstream)
+    wanted = run(call_theirs, theirs, inputs, masked, upstream)
+    torch.testing.assert_close(found, wanted)
+    gradients = build_ours(decodes, residual, theirs).state_dict()
+    for name, gradient in ours.state_dict().items():
+        torch.testing.assert_close(gradient, gradients[name], msg=name)
+
+
+@pytest.mark.parametrize("size", [0.1, 30.0])
+def test_layer_norm_equals_pytorchs_for_small_and_large_numbers(size):
+    rng = torch.Generator().manual_seed(0)
+    x = size * torch.randn(B, T, C, generator=rng)
+    gain, bias = torch.randn(2, C, generator=rng)
+    wanted = F.layer_norm(x, (C,), gain, bias)
+    torch.testing.assert_close(layer_norm(x, gain, bias), wanted)
+
+
+@pytest.mark.refusal
+def test_an_encoder_block_takes_no_decoder_layer():
+    theirs = nn.TransformerDecoderLayer(C, H, HIDDEN, batch_first=True)
+    with pytest.raises(ValueError, match="only one of them has cross-attention"):
+        copy_block(EncoderBlock(C, H, HIDDEN), theirs)

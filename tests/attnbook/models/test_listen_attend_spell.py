@@ -12,7 +12,6 @@ from attnbook.models.listen_attend_spell import (
     make_last_state_speller,
     make_listen_attend_spell,
 )
-from attnbook.models.recurrent import count_parameters
 from attnbook.training.search import greedy_search
 
 C, V = 5, 13
@@ -43,13 +42,7 @@ def test_eight_frames_become_one_state():
     memory = Listener(C, 6)(draw_frames(), LENGTHS)
     assert memory.states.shape == (2, 3, 12)
     assert memory.lengths.tolist() == [3, 2]
-    assert memory.last.shape == (2, 12)
     assert SECONDS == 0.08
-
-
-def test_the_last_states_are_those_at_both_ends():
-    torch.manual_seed(3)
-    memory = Listener(C, 6)(draw_frames(), LENGTHS)
     assert torch.equal(memory.last[0, :6], memory.states[0, 2, :6])
     assert torch.equal(memory.last[1, :6], memory.states[1, 1, :6])
     assert torch.equal(memory.last[:, 6:], memory.states[:, 0, 6:])
@@ -77,11 +70,6 @@ def test_single_steps_equal_teacher_forcing(maker):
         torch.testing.assert_close(logits, whole.logits[:, t])
 
 
-def test_both_models_have_about_as_many_parameters():
-    counts = [count_parameters(maker(40, 20)) for maker in MAKERS]
-    assert max(counts) < 1.03 * min(counts)
-
-
 def test_a_sound_becomes_frames_and_symbols():
     sound = join_digits([3, 1], [0.1, 0.25]).sound
     frames = compute_frames(sound, RATE)
@@ -94,24 +82,12 @@ def test_a_sound_becomes_frames_and_symbols():
 
 
 @pytest.mark.refusal
-def test_a_sound_of_another_rate_and_an_empty_one_are_refused():
+def test_sounds_lengths_and_groups_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match=r"8,000 samples .* needs 16,000"):
         compute_frames(torch.zeros(800), 8000)
     with pytest.raises(ValueError, match="0 samples, but the spectrogram"):
         compute_frames(torch.zeros(0), RATE)
-
-
-@pytest.mark.refusal
-@pytest.mark.parametrize(
-    ("length", "message"),
-    [(0, "at least 1, not 0"), (24, "24 but the source is only 23")],
-)
-def test_wrong_lengths_are_refused(length, message):
-    with pytest.raises(ValueError, match=message):
-        Listener(C, 6)(draw_frames(), torch.tensor([23, length]))
-
-
-@pytest.mark.refusal
-def test_an_empty_group_is_refused():
+    with pytest.raises(ValueError, match="24 but the source is only 23"):
+        Listener(C, 6)(draw_frames(), torch.tensor([23, 24]))
     with pytest.raises(ValueError, match="at least 1 frame, not 0"):
         join_neighbors(draw_frames(), 0)

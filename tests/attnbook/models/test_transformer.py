@@ -1,27 +1,31 @@
-"""The Transformer's parts against PyTorch's; what must hold of the whole."""
+"""What must hold of the Transformer; test_from_pytorch.py compares with PyTorch's."""
+
+import math
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from attnbook.data.vocabulary import PAD
-from attnbook.models.from_pytorch import copy_block
+from attnbook.masks import causal
 from attnbook.models.recurrent import Memory
 from attnbook.models.transformer import (
     Embedding,
-    EncoderBlock,
     LanguageModel,
     PostNorm,
     PreNorm,
+    QKNormAttention,
     Size,
+    SoftCapAttention,
     TransformerDecoder,
     sample,
+    soft_cap,
     transformer,
 )
 from attnbook.positions.absolute import sinusoidal
 
-C, H, HIDDEN = 12, 3, 17
+B, T, C, H, HIDDEN = 2, 5, 12, 3, 17
 BOTH = pytest.mark.parametrize("residual", [PostNorm, PreNorm])
 
 
@@ -94,7 +98,8 @@ def test_the_language_model_is_causal_and_continues():
     rng = [torch.Generator().manual_seed(1) for _ in range(2)]
     a, b = (sample(model, ids, 5, rng=r) for r in rng)
     assert torch.equal(a, b)
-    assert sample(model, ids, 2, window=2, temperature=0).shape == (1, 6)
+    found = sample(model, ids, 2, temperature=0, window=2)
+    assert found[0, 4] == model(ids[:, 2:])[0, -1].argmax()
 
 
 @pytest.mark.refusal
@@ -106,8 +111,50 @@ def test_bad_sampling_is_refused():
         sample(model, torch.ones(1, 0, dtype=torch.long), 1)
 
 
+def test_a_soft_cap_keeps_small_scores_and_stops_large_ones():
+    scores = torch.tensor([-1e4, -0.01, 0.0, 0.01, 1e4])
+    capped = soft_cap(scores, 10.0)
+    torch.testing.assert_close(capped[1:4], scores[1:4], rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(capped[[0, 4]], torch.tensor([-10.0, 10.0]))
+    assert (soft_cap(torch.linspace(-30, 30, 61), 10.0).diff() > 0).all()
+
+
+def scores_of(attention, x):
+    query, key, _ = attention.project(x, x)
+    return attention.scores(query, key)
+
+
+def test_qk_norm_removes_the_scale_of_queries_and_keys():
+    attention, x = QKNormAttention(C, H), torch.randn(B, T, C)
+    before = scores_of(attention, x)
+    assert before.abs().max() <= math.sqrt(C / H)
+    with torch.no_grad():
+        for part in (attention.query, attention.key):
+            part.weight.mul_(1000)
+            part.bias.mul_(1000)
+    torch.testing.assert_close(scores_of(attention, x), before, atol=1e-3, rtol=1e-3)
+
+
+def test_no_score_passes_the_cap():
+    attention = SoftCapAttention(C, H, 2.0)
+    x = 100 * torch.randn(B, T, C)
+    assert scores_of(attention, x).abs().max() <= 2
+
+
+@pytest.mark.parametrize("build", [QKNormAttention, partial(SoftCapAttention, cap=2.0)])
+def test_masked_out_positions_have_no_effect(build):
+    attention, x = build(C, H), torch.randn(B, T, C)
+    mask = causal(T, T)
+    other = x.clone()
+    other[:, -1] = 50
+    torch.testing.assert_close(
+        attention(x, mask=mask)[:, :-1], attention(other, mask=mask)[:, :-1]
+    )
+    nothing = attention(x, mask=torch.zeros_like(mask))
+    torch.testing.assert_close(nothing, attention.output.bias.expand(B, T, C))
+
+
 @pytest.mark.refusal
-def test_an_encoder_block_takes_no_decoder_layer():
-    theirs = nn.TransformerDecoderLayer(C, H, HIDDEN, batch_first=True)
-    with pytest.raises(ValueError, match="only one of them has cross-attention"):
-        copy_block(EncoderBlock(C, H, HIDDEN), theirs)
+def test_a_cap_that_is_not_positive_is_refused():
+    with pytest.raises(ValueError, match="the cap must be above 0, not 0"):
+        soft_cap(torch.zeros(2), 0.0)

@@ -1,12 +1,21 @@
-"""Whisper on a tiny random configuration: what must hold for any weights.
+"""Log-mel spectrograms of known sounds, and a Whisper with random weights.
 
 tests/oracles/against_whisper.py compares it with transformers'.
 """
 
+import math
+
 import pytest
 import torch
 
-from attnbook.models.whisper import keep_memory_projections
+from attnbook.models.whisper import (
+    RATE,
+    hertz_to_mel,
+    keep_memory_projections,
+    log_mel_spectrogram,
+    make_mel_filters,
+    mel_to_hertz,
+)
 from tiny_whisper import CONFIG, build
 
 B, F, T = 2, 10, 5
@@ -67,3 +76,57 @@ def test_too_many_frames_or_tokens_are_refused():
         model.encoder(torch.zeros(1, CONFIG.mels, 23))
     with pytest.raises(ValueError, match=r"10 tokens, but .* positions for 9"):
         model(SPECTROGRAM[:1], torch.zeros(1, 10, dtype=torch.long))
+
+
+def make_tone(hertz, seconds=0.5):
+    return 0.5 * (torch.arange(int(seconds * RATE)) / RATE * hertz * math.tau).sin()
+
+
+def test_the_mel_scale_is_linear_then_logarithmic_and_has_an_inverse():
+    hertz = torch.tensor([0.0, 500.0, 1000.0, 6400.0])
+    mel = hertz_to_mel(hertz)
+    # 27 mels above the corner at 15 mels, the frequency is 6.4 times as high.
+    torch.testing.assert_close(mel, torch.tensor([0.0, 7.5, 15.0, 42.0]))
+    torch.testing.assert_close(mel_to_hertz(mel), hertz)
+
+
+def test_the_filters_are_triangles_of_equal_area():
+    filters = make_mel_filters(5, 4001)
+    area = filters.sum(dim=1) * RATE / 2 / 4000
+    torch.testing.assert_close(area, torch.ones(5), rtol=1e-3, atol=0)
+    peaks = filters.argmax(dim=1)
+    for row, peak in zip(filters, peaks, strict=True):
+        assert (row[:peak].diff() >= 0).all()
+        assert (row[peak:].diff() <= 0).all()
+
+
+@pytest.mark.parametrize("hertz", [440.0, 5000.0])
+def test_a_tone_is_loudest_in_its_band(hertz):
+    found = log_mel_spectrogram(make_tone(hertz), RATE, seconds=1)
+    assert found.shape == (80, 100)
+    filters = make_mel_filters()
+    bin_ = round(hertz / (RATE / 2) * 200)
+    wanted = filters[:, bin_].argmax()
+    assert abs(int(found[:, 25].argmax()) - int(wanted)) <= 1
+
+
+def test_silence_after_the_sound_has_the_smallest_value():
+    found = log_mel_spectrogram(make_tone(440.0), RATE, seconds=1)
+    floor = found.amin()
+    assert (found[:, 55:] == floor).all()
+    # Eight powers of ten below the largest value, divided by four.
+    torch.testing.assert_close(found.amax() - floor, torch.tensor(2.0))
+
+
+@pytest.mark.refusal
+@pytest.mark.parametrize(
+    ("samples", "rate", "message"),
+    [
+        (8000, 8000, "8,000 samples per second, .* needs 16,000"),
+        (16001, RATE, "has 16,001 samples, but .* takes 1 to 16,000"),
+        (0, RATE, "has 0 samples, but .* takes 1 to 16,000"),
+    ],
+)
+def test_a_sound_of_another_rate_or_length_is_refused(samples, rate, message):
+    with pytest.raises(ValueError, match=message):
+        log_mel_spectrogram(torch.zeros(samples), rate, seconds=1)
