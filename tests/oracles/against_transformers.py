@@ -10,29 +10,12 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from attnbook.flash import hugging_face
-from attnbook.models.modern_decoder import (
-    DecoderConfig,
-    ModernDecoder,
-    decode_greedily,
+from attnbook.models.modern_decoder import ModernDecoder, decode_greedily
+from attnbook.models.pretrained import (
+    convert_llama_weights,
+    read_llama_config,
 )
-from attnbook.positions.rotary import halves_permutation
 from precision import measure_difference
-
-# Parts of transformers' names of weights, and of ours.
-PARTS = {
-    "model.": "",
-    "layers.": "blocks.",
-    "embed_tokens": "embed.table",
-    "self_attn": "attention",
-    "mlp": "feed_forward",
-    "_proj": "",
-    ".q.": ".query.",
-    ".k.": ".key.",
-    ".v.": ".value.",
-    ".o.": ".output.",
-    "input_layernorm": "norms.0",
-    "post_attention_layernorm": "norms.1",
-}
 
 B, V, BLOCKS, LIMIT = 2, 37, 3, 1e-5
 # Heads, groups, width of a head, T.
@@ -65,25 +48,8 @@ def build(size, rotary, attention="sdpa"):
         with torch.no_grad():
             for p in theirs.parameters():
                 p.add_(0.2 * torch.randn_like(p))
-    more = {"base": base, "eps": eps}
-    sizes = DecoderConfig(V, heads * width, heads, groups, 29, BLOCKS, **more)
+    sizes = read_llama_config(config.to_dict())
     return theirs, copy_weights(theirs, sizes)
-
-
-def convert_llama_weights(tensors, config):
-    """Return weights under our names, rotary pairs in neighboring rows."""
-    found = {}
-    for name, x in tensors.items():
-        if name == "lm_head.weight":  # tied to the embeddings
-            continue
-        for theirs, ours in PARTS.items():
-            name = name.replace(theirs, ours)
-        if ".query." in name or ".key." in name:
-            heads = config.heads if ".query." in name else config.groups
-            rows = x.unflatten(0, (heads, -1))
-            x = rows[:, halves_permutation(rows.shape[1]).argsort()].flatten(0, 1)
-        found[name] = x
-    return found
 
 
 def copy_weights(theirs, sizes):
