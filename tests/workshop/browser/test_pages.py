@@ -5,6 +5,7 @@ end in the light, in the dark and on a phone. What is wrong on it is collected a
 shown together. test_reading.py opens pages over http.
 """
 
+import gzip
 import re
 from functools import cache
 from pathlib import Path
@@ -83,6 +84,37 @@ def test_every_link_and_picture_is_there(name):
         assert target.exists(), f"{name} links to {link}"
         if anchor and target.suffix == ".html":
             assert unquote(anchor) in list_anchors(target), f"{name} links to {link}"
+
+
+def list_loaded(page):
+    """Return the files that a page and its styles load at a first visit."""
+    found, unread = set(), [page]
+    while unread:
+        path = unread.pop()
+        found.add(path)
+        text = path.read_text("utf8") if path.suffix in {".html", ".css"} else ""
+        if path.suffix == ".html":
+            tags = " ".join(re.findall(r"<(?:script|img|link|source)\b[^>]*>", text))
+            names = re.findall(r'\b(?:src|href)="([^"]+)"', tags)
+        else:
+            names = re.findall(r"url\([\"']?([^)\"']+)", text)
+        for name in names:
+            if re.match(r"\w+:", name):
+                continue
+            target = (path.parent / unquote(name.split("?")[0])).resolve()
+            if target.suffix != ".html" and target not in found:
+                unread.append(target)
+    return found
+
+
+@each_page
+def test_a_first_visit_loads_at_most_130_kb_without_figures(name):
+    sizes = {
+        path.name: len(gzip.compress(path.read_bytes(), 6))
+        for path in list_loaded(HTML / name)
+        if "_images" not in path.parts
+    }
+    assert sum(sizes.values()) <= 130_000, sizes
 
 
 @each_chapter
