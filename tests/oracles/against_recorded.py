@@ -24,6 +24,8 @@ from workshop.experiments.smollm2 import (
     read_lines,
 )
 from workshop.experiments.speech import (
+    HEARD_DIGITS,
+    SEQUENCES,
     compute_loss,
     draw_heard,
     find_digit_tokens,
@@ -39,7 +41,7 @@ def test_the_loss_with_selected_keys_is_the_one_recorded(name):
     row = next(x for x in results["variants"] if x["name"] == name)
     variant = next(x for x in list_variants() if x.name == name)
     selected = load_smollm2(SelectedAttention)
-    ids = cut_passage(tokenizer(), read_lines(), results["first_lines"][0], LENGTH)
+    ids = cut_passage(tokenizer(), read_lines(), 0, LENGTH)  # the first passage
     found = measure_selection(selected, [ids], variant.select)
     # Weights that nearly tie may change places: another key, another loss.
     assert found["losses"][0] == pytest.approx(row["losses"][0], abs=5e-3)
@@ -92,7 +94,7 @@ def test_the_heads_of_whisper_have_the_recorded_scores():
     whisper, tokens = load_whisper(), load_whisper_tokenizer()
     heard = draw_heard(whisper, find_digit_tokens(tokens), 0)
     heads = measure_heads(whisper, heard)
-    digits = results["sequences"] * results["digits"]
+    digits = SEQUENCES * HEARD_DIGITS
     for row in results["heads"]:
         place = row["layer"], row["head"]
         for name in ("inside", "previous"):
