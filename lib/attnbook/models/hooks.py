@@ -18,7 +18,7 @@ Axes: B batch, L layers, H heads, S source symbols, T positions, C model width,
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -95,12 +95,16 @@ def collect_maps(
     return TransformerMaps(*(torch.stack(x, dim=1) for x in (encoder, decoder, cross)))
 
 
-@runtime_checkable
-class AttentionLayer(Protocol):
-    """A layer whose H heads can be changed; `output` takes them side by side."""
+if TYPE_CHECKING:
 
-    heads: int
-    output: nn.Linear
+    class AttentionLayer(Protocol):
+        """A layer whose H heads can be changed; `output` takes them side by side."""
+
+        heads: int
+        output: nn.Linear
+
+else:  # From Python 3.12 on, the check of a protocol finds no submodules.
+    AttentionLayer = nn.Module
 
 
 def find_attention_layers(model: nn.Module) -> dict[str, AttentionLayer]:
