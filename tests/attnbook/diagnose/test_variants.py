@@ -4,6 +4,8 @@ Each kind was reported in public for other libraries; every test has a sound
 model beside the faulty one.
 """
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -15,9 +17,11 @@ from attnbook.diagnose import (
     compare_with_reference,
     entropy,
     find_nonfinite_layer,
+    measure_batch_effect,
     measure_leak,
     measure_longer_padding,
     measure_packing_effect,
+    measure_padding_effect,
     measure_path_effects,
     normalized_entropy,
 )
@@ -55,10 +59,6 @@ def count_real(ids, documents):
     return ((ids != 0).cumsum(1) - 1).clamp(min=0)
 
 
-def reset(ids, documents):
-    return reset_positions(documents)
-
-
 def keep_real(ids, documents):
     return (ids != 0)[:, None, None]
 
@@ -67,31 +67,55 @@ def keep_all(ids, documents):
     return torch.tensor(True)
 
 
-def keep_own(ids, documents):
-    return document(documents)
-
-
 @pytest.mark.parametrize(
-    ("place", "mask"),
-    [(count_real, keep_real), (count_all, keep_real), (count_real, keep_all)],
+    ("place", "mask", "sound"),
+    [
+        (count_real, keep_real, True),
+        (count_all, keep_real, False),
+        (count_real, keep_all, False),
+    ],
     ids=["sound", "positions count padding", "padding is attended to"],
 )
-def test_padding_on_the_left_changes_only_a_faulty_model(place, mask):
+def test_padding_on_the_left_changes_only_a_faulty_model(place, mask, sound):
     model = Decoder(place, mask).eval()
-    found = measure_longer_padding(lambda x, n: model(x), IDS, LEFT, side="left").max()
-    assert found < 1e-5 if (place, mask) == (count_real, keep_real) else found > 0.01
+    found = measure_longer_padding(lambda x, n: model(x), IDS, LEFT, side="left")
+    assert bool(found.max() < 1e-5) == sound
+    assert sound or found.max() > 0.01
+
+
+def test_the_content_of_padding_on_the_left_changes_only_a_faulty_model():
+    x = torch.randn(2, 6, 12, generator=torch.Generator().manual_seed(0))
+    kept = (torch.arange(6).flip(0) < LEFT[:, None])[:, None, None]
+
+    def sound(x, lengths):
+        return attend(x[:, None], x[:, None], x[:, None], kept)[:, 0]
+
+    def faulty(x, lengths):
+        return attend(x, x, x)
+
+    assert measure_padding_effect(sound, x, LEFT, side="left").max() < 1e-6
+    assert measure_padding_effect(faulty, x, LEFT, side="left")[1] > 0.01
 
 
 @pytest.mark.parametrize(
-    ("place", "mask"),
-    [(reset, keep_own), (reset, keep_all), (count_all, keep_own)],
+    ("place", "mask", "sound"),
+    [
+        (
+            lambda ids, documents: reset_positions(documents),
+            lambda ids, documents: document(documents),
+            True,
+        ),
+        (lambda ids, documents: reset_positions(documents), keep_all, False),
+        (count_all, lambda ids, documents: document(documents), False),
+    ],
     ids=["sound", "attention crosses documents", "positions run on"],
 )
-def test_packing_changes_only_a_faulty_model(place, mask):
+def test_packing_changes_only_a_faulty_model(place, mask, sound):
     model = Decoder(place, mask).eval()
     ids = torch.tensor([[1, 2, 3, 4, 5, 6], [7, 8, 9, 1, 2, 3]])
-    found = measure_packing_effect(model, ids, DOCUMENTS).max()
-    assert found < 1e-5 if (place, mask) == (reset, keep_own) else found > 0.01
+    found = measure_packing_effect(model, ids, DOCUMENTS)
+    assert bool(found.max() < 1e-5) == sound
+    assert sound or found.max() > 0.01
 
 
 @pytest.mark.refusal
@@ -118,11 +142,19 @@ def test_what_is_not_ragged_or_holds_no_tensor_is_refused(test, message):
         test(lambda x, _: F.one_hot(x, 11).float())
 
 
+def without_gradient(q, k, v, mask=None):
+    return attend(q, k, v, mask).detach()
+
+
 def nan_in_the_backward_pass(q, k, v, mask=None):
     scores = q @ k.mT * q.shape[-1] ** -0.5
     if mask is not None:
         scores = scores + torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
     return scores.softmax(-1).nan_to_num() @ v
+
+
+def half_the_gradient_of_the_key(q, k, v, mask=None):
+    return attend(q, (k + k.detach()) / 2, v, mask)
 
 
 def no_gradient_of_the_value(q, k, v, mask=None):
@@ -133,21 +165,32 @@ def no_gradient_of_the_value(q, k, v, mask=None):
     ("function", "of"),
     [
         (nan_in_the_backward_pass, "a query that sees no key, gradient of the query"),
+        (half_the_gradient_of_the_key, "a mask, gradient of the key"),
         (no_gradient_of_the_value, "no mask, gradient of the value"),
     ],
 )
 def test_a_wrong_gradient_is_named_though_the_output_is_right(function, of):
     assert max(compare_with_reference(function, gradients=False).values()) < 1e-4
     assert compare_with_reference(function)[of] > 0.01
+
+
+def test_a_function_without_gradients_is_told_so():
     with pytest.raises(ValueError, match="gradients=False compares outputs only"):
-        compare_with_reference(lambda *x, **more: function(*x, **more).detach())
+        compare_with_reference(without_gradient)
+
+
+def test_inputs_are_drawn_on_the_cpu_whatever_the_default_device():
+    with torch.device("meta"):
+        found = compare_with_reference(attend)
+    assert max(found.values()) == 0
 
 
 def test_outputs_may_be_containers_of_tensors():
     x = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
-    for wrap in (lambda y: {"logits": y}, lambda y: (y, None)):
+    for wrap in (lambda y: {"logits": y}, lambda y: (y, None), lambda y: [y]):
         found = measure_leak(lambda x, w=wrap: w(attend(x, x, x, causal(5, 5))), x)
         assert found.max() < 1e-6
+        assert measure_batch_effect(lambda x, w=wrap: w(x + x.mean(0)), x).min() > 0.01
 
 
 class Wrapped(nn.Module):
@@ -159,7 +202,7 @@ class Wrapped(nn.Module):
         return self.wrap(self.layer(x))
 
 
-@pytest.mark.parametrize("kind", ["encoder", "dict"])
+@pytest.mark.parametrize("kind", ["encoder", "dict", "nested"])
 def test_the_first_layer_that_is_not_finite_is_found_in_any_output(kind):
     x = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
     if kind == "encoder":
@@ -168,8 +211,9 @@ def test_the_first_layer_that_is_not_finite_is_found_in_any_output(kind):
         more["src_key_padding_mask"] = torch.arange(5) >= torch.tensor([[5], [3]])
         wrong, name = model.layers[1].linear1, "layers.1.linear1"
     else:
-        parts = Wrapped(lambda y: y), Wrapped(lambda y: {"y": y})
-        model, more = nn.Sequential(*parts), {}
+        nest = torch.nested.nested_tensor
+        wrap = {"dict": lambda y: {"y": y}, "nested": lambda y: nest([*y])}[kind]
+        model, more = nn.Sequential(Wrapped(lambda y: y), Wrapped(wrap)), {}
         wrong, name = model[1].layer, "1.layer"
     assert find_nonfinite_layer(model, x, **more) is None
     with torch.no_grad():
@@ -182,13 +226,17 @@ class TwoPaths(nn.Module):
 
     def __init__(self, fault):
         super().__init__()
+        torch.manual_seed(0)
         self.attention = nn.MultiheadAttention(8, 2, dropout=0.1, batch_first=True)
         self.fault = fault
 
     def forward(self, x):
         output = self.attention(x, x, x, need_weights=False)[0]
-        path = {"training": self.training, "gradients": torch.is_grad_enabled()}
-        return output * 1.1 if path.get(self.fault) else output
+        if self.fault == "training" and self.training:
+            output = output * 1.1
+        if self.fault == "gradients" and torch.is_grad_enabled():
+            output = output * 1.1
+        return output
 
 
 class AskedLayer(nn.Module):
@@ -223,44 +271,54 @@ def test_an_entropy_can_be_a_penalty_on_masked_weights(measure):
     assert found[0, 2] == 0
 
 
-def test_a_bias_of_minus_infinity_empties_a_row_as_pytorch_has_it():
-    inputs = [torch.ones(1, 1, n, 1, requires_grad=True) for n in (3, 2, 2)]
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_bias_of_minus_infinity_empties_a_row_as_pytorch_has_it(masked):
+    query, key, value = (torch.ones(1, 1, n, 1, requires_grad=True) for n in (3, 2, 2))
     inf = -torch.inf
     bias = torch.tensor([[0.0, inf], [inf, inf], [0.0, inf]])
-    mask = torch.tensor([[True, True], [True, True], [False, True]])
-    found = attend(*inputs, mask, bias=bias)
-    assert found.flatten().tolist() == [1, 0, 0]
+    mask = torch.tensor([[True, True], [True, True], [False, True]]) if masked else None
+    found = attend(query, key, value, mask, bias=bias)
+    assert found.flatten().tolist() == [1, 0, 0 if masked else 1]
     found.sum().backward()
-    assert all(x.grad.isfinite().all() for x in inputs)
-    layer, x = MultiHeadAttention(4, 2), torch.randn(1, 3, 4)
+    assert all(x.grad.isfinite().all() for x in (query, key, value))
+    layer = MultiHeadAttention(4, 2)
+    x = torch.randn(1, 3, 4)
     output, weights = layer(x, need_weights=True, bias=torch.full((3, 3), inf))
     assert weights.abs().max() == 0
     assert torch.equal(output, layer.output(torch.zeros_like(x)))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-def test_masks_of_the_lowest_number_are_read_and_so_are_their_sums(dtype):
-    past, padding = causal(4, 4), torch.tensor([True, True, True, False])
-    one, other = (
-        convert_mask(x, given="keep", wanted="lowest", dtype=dtype)
-        for x in (past, padding)
-    )
-    assert torch.equal(read_mask(one.float(), "lowest"), past)
-    assert torch.equal(read_mask(one + other, "lowest"), past & padding)
-    with pytest.raises(ValueError, match="but the mask holds -1e\\+04"):
-        read_mask(one.float().masked_fill(~past, -1e4), "lowest")
-
-
-@pytest.mark.parametrize("of", ["key", "value"])
+@pytest.mark.parametrize("of", ["key", "value", "both"])
 def test_nan_behind_a_length_is_never_read(of):
     rng = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(2, 1, n, 4, generator=rng) for n in (1, 3, 3))
     lengths = torch.tensor([1, 3])
     clean = flash_attention(query, key, value, key_lengths=lengths)
-    {"key": key, "value": value}[of][0, :, 1:] = torch.nan
+    for x in {"key": [key], "value": [value], "both": [key, value]}[of]:
+        x[0, :, 1:] = torch.nan
     inputs = [x.clone().requires_grad_() for x in (query, key, value)]
     found = flash_attention(*inputs, key_lengths=lengths)
     assert torch.equal(found, clean)
     found.sum().backward()
     assert all(x.grad.isfinite().all() for x in inputs)
     assert torch.allclose(attend_split_kv(query, key, value, lengths), clean)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_masks_of_the_lowest_number_are_read_and_so_are_their_sums(dtype):
+    past = causal(4, 4)
+    one = convert_mask(past, given="keep", wanted="lowest", dtype=dtype)
+    assert one.dtype == dtype and one.isfinite().all()
+    assert torch.equal(read_mask(one, "lowest"), past)
+    assert torch.equal(read_mask(one.float(), "lowest"), past)
+    padding = torch.tensor([True, True, True, False])
+    both = one + convert_mask(padding, given="keep", wanted="lowest", dtype=dtype)
+    assert torch.equal(read_mask(both, "lowest"), past & padding)
+    with pytest.raises(ValueError, match="but the mask holds -1e\\+04"):
+        read_mask(one.float().masked_fill(~past, -1e4), "lowest")
+
+
+def test_fields_of_a_model_output_are_found():
+    output = SimpleNamespace(logits=torch.ones(1, 2, 3))
+    with pytest.raises(ValueError, match="SimpleNamespace without any"):
+        measure_leak(lambda x: output, torch.tensor([[1, 2]]))
