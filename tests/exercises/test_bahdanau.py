@@ -106,39 +106,11 @@ def fault_sentence_by_sentence(step, *given):
     return torch.tensor(max(fault_by_gradients(step, *row) for row in rows))
 
 
-def explain(model, S, words, slots):
-    predictions = {
-        0: list(range(S)),
-        1: [slots.index(t) for t in range(S)],
-        2: [slots.index(words.index(t)) for t in range(S)],
-    }
-    found = [model(words, slots, t) for t in range(S)]
-    return next((k for k, v in predictions.items() if v == found), 3)
-
-
-def explanation_the_other_way(model, S):
-    return explain(model, S, [S - 1, *range(S - 1)], [S - 1, *range(S - 1)])
-
-
-def explanation_with_tensors(model, S):
-    order = torch.roll(torch.arange(S), -1).tolist()
-    return torch.tensor(explain(model, S, order, order))
-
-
-def explanation_by_the_middle(model, S):
-    found = model(list(range(S))[::-1], list(range(S)), S // 2)
-    return 0 if found == S // 2 else 2
-
-
 RIGHT = {
     checks.check_additive_scores: (scores_by_loops, scores_by_einsum),
     checks.check_context: (context_by_loops, context_with_running_maximum(-math.inf)),
     checks.check_attention_cost: (cost_by_counting, cost_as_tuple),
     checks.check_decoder_fault: (fault_by_gradients, fault_sentence_by_sentence),
-    checks.check_alignment_explanation: (
-        explanation_the_other_way,
-        explanation_with_tensors,
-    ),
 }
 WRONG = (
     (checks.check_additive_scores, "", scores_of_first_query),
@@ -149,6 +121,5 @@ WRONG = (
     ),
     (checks.check_context, "", context_with_running_maximum(0.0)),
     (checks.check_context, "", context_with_running_maximum(-1e9)),
-    (checks.check_alignment_explanation, "", explanation_by_the_middle),
 )
 test_right_answers, test_wrong_answers = make_tests(RIGHT, WRONG)

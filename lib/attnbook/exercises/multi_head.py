@@ -1,9 +1,9 @@
 """The exercises of the chapter on multi-head attention.
 
 Source: Vaswani et al. (2017), section 3.2.2, https://arxiv.org/abs/1706.03762;
-    Ainslie et al. (2023), section 2.2, https://arxiv.org/abs/2305.13245; the faults
-    are those of public implementations, linked in the chapter; heads that take over
-    when others are removed: McGrath et al. (2023), https://arxiv.org/abs/2307.15771
+    Ainslie et al. (2023), section 2.2, https://arxiv.org/abs/2305.13245; heads that
+    take over when others are removed: McGrath et al. (2023),
+    https://arxiv.org/abs/2307.15771
 Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, C model width,
     D width of a head, E value width
 """
@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.attention.multi_head import merge_heads, multi_head_loop, split_heads
+from attnbook.attention.multi_head import multi_head_loop
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises.declare import Case, Exercise
 
@@ -263,118 +263,6 @@ check_head_cost = Exercise(
         ),
     },
     hints=("Queries and output have H heads of width C / H, keys and values have G.",),
-)
-
-# What can be built into a layer, and the number of its fault.
-FAULTS = {
-    "right": 0,
-    "split by a reshape": 1,
-    "merged by a reshape": 2,
-    "divided by √C": 3,
-    "weights averaged over the heads": 4,
-    "attention over the batch": 5,
-}
-
-
-def build_layer(kind: str, heads: int) -> Callable:
-    """Return multi-head self-attention with or without a fault."""
-
-    def layer(x, W_query, W_key, W_value, W_output):
-        over_batch = kind == "attention over the batch"
-        x = x.transpose(0, 1) if over_batch else x
-        B, T, C = x.shape
-        query, key, value = (
-            (x @ W.T).reshape(B, heads, T, -1)
-            if kind == "split by a reshape"
-            else split_heads(x @ W.T, heads)
-            for W in (W_query, W_key, W_value)
-        )
-        width = C if kind == "divided by √C" else C // heads
-        weights = (query @ key.mT / width**0.5).softmax(-1)
-        if kind == "weights averaged over the heads":
-            weights = weights.mean(1, keepdim=True)
-        looked = weights @ value
-        by_reshape = kind == "merged by a reshape"
-        merged = looked.reshape(B, T, C) if by_reshape else merge_heads(looked)
-        output = merged @ W_output.T
-        return output.transpose(0, 1) if over_batch else output
-
-    return layer
-
-
-def layer_fault(layer: Callable, x: Tensor, heads: int) -> int:
-    """Return the number of a layer's fault, 0 if there is none.
-
-    1: the heads are split without a transpose. 2: they are merged without a
-    transpose. 3: the scores have the wrong scale. 4: all heads have the same
-    weights. 5: the sequences of a batch are mixed.
-
-    Args:
-        layer: maps (x, W_query, W_key, W_value, W_output) to the output.
-        x: an example of the input (B, T, C).
-        heads: of the layer.
-    """
-
-    def differ(a: Tensor, b: Tensor) -> bool:
-        return not torch.allclose(a, b, atol=1e-3)
-
-    def attends_wrongly(W: Tensor) -> bool:
-        query = split_heads(x @ W.T, heads)
-        right = merge_heads(attend(query, query, split_heads(x, heads)))
-        return differ(layer(x, W, W, one, one), right)
-
-    rng, C = torch.Generator().manual_seed(0), x.shape[-1]
-    x = torch.randn(x.shape, generator=rng)
-    W = torch.randn(C, C, generator=rng) / C**0.5
-    zero, one = torch.zeros(C, C), torch.eye(C)
-    # With queries of zeros, all weights are equal: each output is a mean of x.
-    found = layer(x, zero, W, one, one)
-    if differ(found, x.mean(1, keepdim=True).expand_as(x)):
-        if not differ(found, x.mean(0).expand_as(x)):
-            return 5
-        return 2 if differ(found, found[:, :1].expand_as(x)) else 1
-    if attends_wrongly(W[: C // heads].repeat(heads, 1)):  # all heads are equal
-        return 3
-    return 4 if attends_wrongly(W) else 0
-
-
-def layer_fault_cases(draw):
-    kinds = [(kind, ones) for kind in FAULTS for ones in (False, True)]
-    for kind, ones in [kinds[0], *draw.shuffle(kinds[1:])]:
-        x = torch.ones(3, 4, 10) if ones else draw.normal(3, 4, 10)
-        fault = f"the fault “{kind}”" if FAULTS[kind] else "no fault"
-        given = ", given an input of ones" if ones else ""
-        tries = f"with a layer that has {fault}{given}"
-        yield Case(tries, (build_layer(kind, 2), x, 2), gradient=False)
-
-
-check_layer_fault = Exercise(
-    layer_fault,
-    layer_fault_cases,
-    stars=3,
-    minutes=25,
-    section="Pitfalls",
-    title="the fault of a multi-head layer",
-    returns=("fault",),
-    mistakes={
-        "example-input": (
-            "it tries only the given input, whose positions may all be equal; draw one",
-            "torch.randn(x.shape, generator=rng) → x",
-        ),
-        "different-heads": (
-            "its test of the scale uses different heads, where shared weights fail, "
-            "too",
-            "W[: C // heads].repeat(heads, 1) → W",
-        ),
-        "split-and-merge-swapped": (
-            "it confuses splitting and merging",
-            "return 2 if → return 1 if ; else 1 → else 2",
-        ),
-    },
-    hints=(
-        "Which weights does the layer compute if the query projection is zero?",
-        "With identities, a right layer then returns the mean of x over the positions.",
-    ),
 )
 
 EXPLANATIONS = {
