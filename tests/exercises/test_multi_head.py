@@ -5,7 +5,6 @@ import math
 import torch
 
 from answers import make_tests
-from attnbook.attention.multi_head import merge_heads, split_heads
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises import multi_head as checks
 
@@ -39,27 +38,6 @@ def grouped_by_loop(query, key, value):
         for h in range(query.shape[1])
     ]
     return torch.stack(outputs, dim=1)
-
-
-def grouped_from_maximum(least):
-    """Return an answer whose running maximum begins at some number."""
-
-    def answer(query, key, value):
-        query = query.unflatten(1, (key.shape[1], -1))
-        scores = torch.einsum("bgrtd,bgsd->bgrts", query, key) / query.shape[-1] ** 0.5
-        powers = (scores - scores.amax(-1, keepdim=True).clamp(min=least)).exp()
-        weights = powers / powers.sum(-1, keepdim=True)
-        return torch.einsum("bgrts,bgse->bgrte", weights, value).flatten(1, 2)
-
-    return answer
-
-
-def heads_from_maximum(least):
-    def answer(x, W_query, W_key, W_value, W_output, heads):
-        split = (split_heads(x @ W.T, heads) for W in (W_query, W_key, W_value))
-        return merge_heads(grouped_from_maximum(least)(*split)) @ W_output.T
-
-    return answer
 
 
 def grouped_with_stacked_queries(query, key, value):
@@ -110,8 +88,6 @@ RIGHT = {
     checks.check_copying_heads: (copying_by_steps, copying_by_drops_of_accuracy),
 }
 WRONG = (
-    (checks.check_multi_head, "", heads_from_maximum(-1e9)),
-    (checks.check_grouped_query, "", grouped_from_maximum(-1e9)),
     (checks.check_grouped_query, "", grouped_with_the_next_group),
     (checks.check_copying_heads, "", copying_of_the_first_two),
 )

@@ -106,21 +106,6 @@ def weigh(query, key, axis=-1, least=-torch.inf):
     return e / e.sum(axis, keepdim=True)
 
 
-def attend_key_by_key(query, key, value, mask):
-    """Begin the running maximum at 0."""
-    scores = query * query.shape[-1] ** -0.5 @ key.mT
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)
-    top, total, sums = torch.zeros_like(scores[..., :1]), 0.0, 0.0
-    for s in range(key.shape[-2]):
-        one = scores[..., s, None]
-        higher = torch.maximum(top, one)
-        old, new = (top - higher).exp(), (one - higher).exp()
-        total, sums = total * old + new, sums * old + new * value[..., s, None, :]
-        top = higher
-    return sums / torch.where(total == 0, 1.0, total)
-
-
 RIGHT = {
     chapter.check_weights: (weights_by_einsum, weights_by_logsumexp),
     chapter.check_attend: (Attention(), attend_by_the_lowest_number),
@@ -130,7 +115,6 @@ RIGHT = {
 WRONG = (
     (chapter.check_weights, "", lambda q, k: weigh(q, k, least=0.0)),
     (chapter.check_weights, "wrong-axis", lambda q, k: weigh(q, k, axis=-2)),
-    (chapter.check_attend, "", attend_key_by_key),
     (
         chapter.check_score_kind,
         "",

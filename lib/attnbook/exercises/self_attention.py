@@ -26,20 +26,12 @@ def cross_attention_cases(draw):
         sequences = draw.normal(b, t, c), draw.normal(b, s, m)
         return [size * x for x in (*sequences, *matrices)]
 
-    def low(tries, dtype):
-        query, key = draw.low_query_key(3, 1, dtype)
-        unit, W_value = torch.eye(4, dtype=dtype), draw.normal(5, 4, dtype=dtype)
-        inputs = query[None], key[None] / 2, unit, 2 * unit, W_value
-        return Case(tries, inputs, gradient=False)
-
     yield "with one position each", *inputs(1, 1, 1, 2, 3, 5, 7)
     yield "with 3 queries and 5 keys", *inputs(2, 3, 5, 7, 11, 2, 13)
     yield "with 5 queries and 3 keys", *inputs(2, 5, 3, 3, 2, 7, 5)
     yield "with everything equal", *inputs(4, 4, 4, 4, 4, 4, 4)
     yield "with large scores", *inputs(2, 3, 5, 2, 3, 5, 7, size=3)
-    yield low("with a very low score", torch.float32)
     yield "in half precision", *(x.half() for x in inputs(2, 3, 5, 3, 2, 5, 7))
-    yield low("with a very low score in half precision", torch.float16)
     yield "with longer sequences", *inputs(3, 21, 38, 5, 6, 9, 7)
 
 

@@ -14,8 +14,7 @@ HOSTILE = "</style></li><script>alert(1)</script><img src=x onerror=a>&lt;'\"$su
 
 def make_answer(verdict, mistake=None):
     points = 2 if verdict[0] == "✓" else 0
-    found = {"points": points, "of": 2, "verdict": verdict}
-    return found | {"mistake": mistake, "title": None}
+    return {"points": points, "of": 2, "verdict": verdict, "mistake": mistake}
 
 
 def make_result(*, error=None, notes=(), **answers):
@@ -35,9 +34,6 @@ RESULTS = {
 }
 EYE = {
     "not graded": make_result(error="it is not a notebook"),
-    "right with remarks": make_result(
-        a=make_answer("✓ right. One more thing: it overflows.")
-    ),
     "refused by the sandbox": make_result(
         a=RIGHT, notes=["cell 2: PermissionError: [Errno 13] x"]
     ),
