@@ -78,8 +78,8 @@ class Page(HTMLParser):
 
 def test_mistakes_and_exercises_are_counted():
     page = Page(report.format_html(RESULTS))
-    assert ["no-scale", "2", "attend 2, weights 1"] in page.rows
-    assert ["none", "1", "weights 1"] in page.rows
+    often = page.rows.index(["no-scale", "2", "attend 2, weights 1"])
+    assert page.rows[often + 1] == ["none", "1", "weights 1"]
     assert ["weights", "1", "2", "0", "0.67 of 2"] in page.rows
     assert ["attend", "0", "2", "1", "0.00 of 2"] in page.rows
     assert ["ann.ipynb", "2 of 4", "✓ 2", "✗ 0"] in page.rows
