@@ -81,6 +81,43 @@ def counts_by_search(length, window, step, sinks, layers):
     ]
 
 
+def fault_by_table(attention, query, key, value):
+    n = 30
+    same = torch.zeros(n, 4, dtype=torch.float64)
+    values = torch.eye(n, dtype=torch.float64, requires_grad=True)
+    weights, again = attention(same, same, values), attention(same, same, values)
+    right = torch.ones(n, n, dtype=torch.float64).tril()
+    right = right / right.sum(1, keepdim=True)
+    if (weights - again).abs().max() > 1e-4:
+        return 5
+    if (weights - right).abs().max() < 1e-4:
+        weights[n - 1].sum().backward()
+        return 0 if values.grad.abs().sum(1).bool().all() else 6
+    if weights.diagonal().abs().max() < 1e-4:
+        return 2
+    if (weights.sum(1) - 1).abs().max() < 1e-4:
+        return 4
+    return 3 if abs(weights[0, 0] - 1 / 4) < 1e-4 else 1
+
+
+def fault_by_constant_values(attention, query, key, value):
+    n = 17
+    zero, ones = torch.zeros(n, 5), torch.ones(n, 1)
+    first = attention(zero, zero, ones)[0, 0].item()
+    if attention(zero, zero, 0 * ones).abs().max() > 1e-4:
+        return 5
+    for number, weight in ((2, 0.0), (1, 1 / n), (3, 1 / 5)):
+        if abs(first - weight) < 1e-4:
+            return torch.tensor(number)
+    one = torch.zeros(n, 1)
+    one[0] = 1.0
+    one.requires_grad_()
+    last = attention(zero, zero, one)[-1].sum()
+    if abs(last.item() - 1 / n) > 1e-4:
+        return 4
+    return 0 if torch.autograd.grad(last, one)[0][0].item() else 6
+
+
 def kind_by_a_second_value_of_zero(memory, keys, values):
     key = torch.tensor([0.0, 1.0, 0.0])
     found = memory(key, torch.stack([key, key]), torch.tensor([[4.0], [0.0]])).item()
@@ -110,6 +147,7 @@ RIGHT = {
     checks.check_recurrent_step: (step_by_einsum, step_adding_the_own_key),
     checks.check_delta_step: (delta_by_einsum, delta_by_a_matrix),
     checks.check_pattern_counts: (counts_by_masks, counts_by_search),
+    checks.check_linear_fault: (fault_by_table, fault_by_constant_values),
     checks.check_memory_kind: (
         kind_by_a_second_value_of_zero,
         kind_by_a_key_not_written,

@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.nn.functional import elu, normalize
 
 from attnbook.attention import delta_rule, linear
-from attnbook.exercises.declare import Case, Exercise
+from attnbook.attention.linear import elu_plus_one
+from attnbook.exercises.declare import Case, Exercise, differ
 
 
 def recurrent_step(
@@ -235,6 +236,126 @@ check_pattern_counts = Exercise(
     },
     hints=(
         "Write down the set of keys of one query; the counts follow from these sets.",
+    ),
+)
+
+
+FAULTS = (
+    "no fault",
+    "a divisor from all keys",
+    "a new token that is not counted",
+    "a divisor summed over the features",
+    "a state that is not carried into the next chunk",
+    "a state that is kept from the last call",
+    "a state that is detached between chunks",
+)
+
+
+class ChunkedAttention:
+    """Causal linear attention in chunks, with one of `FAULTS`.
+
+    Called with query (T, D), key (T, D) and value (T, E), it returns (T, E).
+    """
+
+    def __init__(self, fault: int, chunk: int):
+        self._fault, self.chunk = fault, chunk
+        self.memory: tuple[Tensor, ...] = ()
+
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Attend chunk by chunk, as far as the fault allows."""
+        phi_query, phi_key = elu_plus_one(query), elu_plus_one(key)
+        state = phi_key.new_zeros(key.shape[1], value.shape[1])
+        normalizer = phi_key.new_zeros(key.shape[1])
+        if self._fault == 5 and self.memory and self.memory[0].shape == state.shape:
+            state, normalizer = self.memory
+        outputs = [value[:0]]
+        chunks = (x.split(self.chunk) for x in (phi_query, phi_key, value))
+        for q, k, v in zip(*chunks, strict=True):
+            sums = normalizer + k.cumsum(0)
+            if self._fault == 1:
+                sums = phi_key.sum(0).expand_as(k)
+            elif self._fault == 2:
+                sums = sums - k
+            divisor = (q * sums).sum(-1, keepdim=True)
+            if self._fault == 3:
+                divisor = q.sum(-1, keepdim=True) * sums.sum(-1, keepdim=True)
+            empty = divisor.abs() < 1e-6
+            summed = q @ state + (q @ k.mT).tril(-(self._fault == 2)) @ v
+            output = summed / divisor.masked_fill(empty, 1.0)
+            outputs.append(output.masked_fill(empty, 0.0))
+            state, normalizer = state + k.mT @ v, normalizer + k.sum(0)
+            if self._fault == 4:
+                state, normalizer = torch.zeros_like(state), 0 * normalizer
+            elif self._fault == 6:
+                state, normalizer = state.detach(), normalizer.detach()
+        self.memory = state.detach(), normalizer.detach()
+        return torch.cat(outputs)
+
+
+def linear_fault(
+    attention: Callable,
+    query: Float[Tensor, "T D"],
+    key: Float[Tensor, "T D"],
+    value: Float[Tensor, "T E"],
+) -> int:
+    """Return the number of the fault of causal linear attention, 0 if none."""
+    # With queries and keys of zeros, all weights are equal, and values that are
+    # an identity matrix make the output the weights.
+    n, width = 20, 3
+    zero, one = torch.zeros(n, width), torch.eye(n, requires_grad=True)
+    weights = attention(zero, zero, one)
+    if differ(attention(zero, zero, one)[0], weights[0]):
+        return 5
+    own = {1: 1 / n, 2: 0.0, 3: 1 / width}  # the first position's; else 1
+    for number, weight in own.items():
+        if not differ(weights[0, 0], torch.tensor(weight)):
+            return number
+    if differ(weights[-1], torch.full((n,), 1 / n)):
+        return 4
+    (gradient,) = torch.autograd.grad(weights[-1].sum(), one)
+    return 0 if gradient[0].any() else 6
+
+
+def linear_fault_cases(draw):
+    def case(fault: int, T: int) -> Case:
+        attention, D = ChunkedAttention(fault, draw.whole(4, 8)), draw.whole(2, 5)
+        example = (draw.normal(T, width) for width in (D, D, 4))
+        tries = f"with {FAULTS[fault]}, given {T} positions"
+        return Case(tries, (attention, *example), gradient=False)
+
+    yield case(0, 3)
+    yield from draw.shuffle(case(n, T) for n in range(7) for T in (3, 12))
+
+
+check_linear_fault = Exercise(
+    linear_fault,
+    linear_fault_cases,
+    stars=3,
+    minutes=25,
+    section="Recurrent and chunked linear attention",
+    title="the fault of chunked linear attention",
+    returns=("fault",),
+    mistakes={
+        "example-length": (
+            "it tries only as many positions as the example has",
+            "n, width = 20, 3 → n, width = len(query), 2",
+        ),
+        "one-call": (
+            "it does not compare two calls with the same inputs",
+            "return 5 → pass",
+        ),
+        "no-gradient": (
+            "it compares only outputs; a detached state has the right ones",
+            "else 6 → else 0",
+        ),
+        "divisor-not-tested": (
+            "it does not test whether the weights of each position sum to 1",
+            "own = {1: 1 / n, 2: 0.0, 3: 1 / width} → own = {2: 0.0}",
+        ),
+    },
+    hints=(
+        "For which queries and keys are all weights equal, whatever the feature map?",
+        "With values that are an identity matrix, the output is the weights.",
     ),
 )
 
