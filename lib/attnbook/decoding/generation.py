@@ -1,4 +1,4 @@
-"""Search: from a model's probabilities to a sequence.
+"""Generation: from a model's probabilities to a sequence.
 
 Source: Sutskever et al. (2014), section 3.2 (left-to-right beam search),
     https://arxiv.org/abs/1409.3215; the division by a power of the length is
@@ -10,10 +10,11 @@ Axes: B batch, S source symbols, V symbols; W beam width
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from attnbook.data.vocabulary import END, PAD, START
+from attnbook.models.devices import sample_columns
 from attnbook.models.recurrent import Memory
 
 
@@ -153,3 +154,91 @@ def beam_search(
         return found.score / (len(found.ids) + 1) ** length_power
 
     return sorted(done, key=fitness, reverse=True)[:width]
+
+
+@torch.no_grad()
+def sample(
+    model: nn.Module,
+    ids: Int[Tensor, "B T"],
+    count: int,
+    temperature: float | int = 1.0,
+    window: int | None = None,
+    rng: torch.Generator | None = None,
+) -> Int[Tensor, "B _"]:
+    """Return ids with `count` more symbols sampled from the model's logits (B, T, V).
+
+    Temperature 0 takes the most probable symbol. The model gets the last `window`
+    symbols, or all. A generator on the CPU gives the same symbols for one seed
+    everywhere.
+
+    Raises:
+        ValueError: on a negative temperature or an empty beginning.
+    """
+    if temperature < 0:
+        raise ValueError(f"temperature is {temperature} but must be at least 0")
+    if not ids.shape[1]:
+        raise ValueError(
+            f"ids of shape {tuple(ids.shape)} are empty: sampling needs at least 1 "
+            "symbol"
+        )
+    for _ in range(count):
+        inputs = ids if window is None else ids[:, -window:]
+        logits = model(inputs)[:, -1]
+        if temperature == 0:
+            drawn = logits.argmax(-1, keepdim=True)
+        else:
+            probabilities = (logits / temperature).softmax(-1)
+            drawn = sample_columns(probabilities, rng)
+        ids = torch.cat([ids, drawn], dim=1)
+    return ids
+
+
+@torch.no_grad()
+def decode_greedily(
+    model: nn.Module,
+    ids: Int[Tensor, "B T"],
+    count: int,
+    mask: Bool[Tensor, "B 1 1 T"] | None = None,
+) -> Int[Tensor, "B _"]:
+    """Return ids with `count` more symbols, each the most probable one.
+
+    Every symbol passes through the model once: the KV cache has the rest. The mask is
+    True where a symbol is not padding, which must be before the symbols; rotary
+    embeddings depend on distances only, so padding there needs no other positions.
+
+    Raises:
+        ValueError: on an empty beginning, a negative count, a mask of another
+            shape, or padding at the end.
+    """
+    if not ids.shape[1] or count < 0:
+        raise ValueError(
+            f"decoding needs at least 1 symbol and a count of at least 0, not "
+            f"{ids.shape[1]} symbols and a count of {count}"
+        )
+    if mask is not None:
+        require_left_padding(mask, ids)
+    new, caches = ids, None
+    for _ in range(count):
+        logits, caches = model.decode(new, caches, mask)
+        new = logits[:, -1:].argmax(-1)
+        ids = torch.cat([ids, new], dim=1)
+        if mask is not None:
+            mask = nn.functional.pad(mask, (0, 1), value=True)
+    return ids
+
+
+def require_left_padding(
+    mask: Bool[Tensor, "B 1 1 T"], ids: Int[Tensor, "B T"]
+) -> None:
+    """Raise ValueError unless a mask of ids has its padding at the beginning."""
+    B, T = ids.shape
+    if mask.shape != (B, 1, 1, T):
+        raise ValueError(
+            f"for ids {(B, T)} the mask must be {(B, 1, 1, T)}, but is "
+            f"{tuple(mask.shape)}"
+        )
+    if not mask[..., -1].all() or (mask[..., :-1] & ~mask[..., 1:]).any():
+        raise ValueError(
+            "a sequence that goes on needs its padding at the beginning: the mask "
+            "must be False, then True, and True at the end"
+        )

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from attnbook.data.vocabulary import END, START
-from attnbook.training.search import beam_search, greedy_search
+from attnbook.decoding.generation import beam_search, greedy_search
 from small_models import LENGTHS, V, make_model, make_sources
 
 
