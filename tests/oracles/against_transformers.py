@@ -9,8 +9,9 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from attnbook.decoding.generation import decode_greedily
 from attnbook.flash import hugging_face
-from attnbook.models.modern_decoder import ModernDecoder, decode_greedily
+from attnbook.models.modern_decoder import ModernDecoder
 from attnbook.models.pretrained import (
     convert_llama_weights,
     read_llama_config,

@@ -32,6 +32,7 @@ from attnbook.data.spoken_digits import (
     draw_varied_digits,
 )
 from attnbook.data.vocabulary import Vocabulary
+from attnbook.decoding.generation import greedy_search
 from attnbook.diagnose.intervals import (
     crop_keys,
     find_peak_times,
@@ -70,7 +71,6 @@ from attnbook.training.loop import (
     optimize,
 )
 from attnbook.training.metrics import symbol_error_rate
-from attnbook.training.search import greedy_search
 from workshop.experiments.record import get_device, recorded
 
 SEEDS = (0, 1, 2)

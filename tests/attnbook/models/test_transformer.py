@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from attnbook.data.vocabulary import PAD
+from attnbook.decoding.generation import sample
 from attnbook.masks import causal
 from attnbook.models.recurrent import Memory
 from attnbook.models.transformer import (
@@ -19,7 +20,6 @@ from attnbook.models.transformer import (
     Size,
     SoftCapAttention,
     TransformerDecoder,
-    sample,
     soft_cap,
     transformer,
 )
