@@ -75,13 +75,14 @@ export function describeStep(state) {
   const before = step > 1 ? n - 1 : 0;
   const outside = countOutside(state);
   const table = listTable(state);
+  const [one, all] = state.kind === "MLA" ? ["latent and rotary key", "latents and rotary keys"] : ["key and value", "keys and values"];
   const said =
     step === 1
-      ? `Prefill: one pass computes keys and values of all ${n} tokens of the prompt, in ${table.length} ${table.length === 1 ? "page" : "pages"}.`
-      : `Decode: one pass computes key and value of “${tokens[n - 1]}” alone.`;
+      ? `Prefill: one pass computes ${all} of all ${n} tokens of the prompt, in ${table.length} ${table.length === 1 ? "page" : "pages"}.`
+      : `Decode: one pass computes ${one} of “${tokens[n - 1]}” alone.`;
   const taken =
     step > 1 && Math.ceil(n / page) > Math.ceil(before / page) ? ` The last page is full, so page ${table.at(-1)} of the pool is taken.` : "";
-  const freed = Math.floor(outside / page) > Math.floor(Math.max(0, outside - (n - before)) / page) ? " A page has left the window and is free again." : "";
+  const freed = Math.floor(outside / page) > Math.floor(Math.max(0, before - state.window) / page) ? " A page has left the window and is free again." : "";
   const read = n - outside;
   const rest = table.length * page - n;
   const unused = rest ? ` ${rest} ${rest === 1 ? "position" : "positions"} of the last page ${rest === 1 ? "is" : "are"} unused.` : "";
@@ -197,10 +198,12 @@ function build(el, from, changed) {
     finding,
     make(
       "div", { className: "cs-pictures" },
-      make("div", {}, label("The pool: a row of the table for each page; framed: new; tinted: read; struck out: outside the window"), pool, entries),
+      make("div", {}, label("The pool, one row for each page. Framed: new. Tinted: read. Struck out: outside the window."), pool, entries),
+      make(
+        "div", {}, label("Bytes of this sequence in all 32 layers: its pages, and what the newest query reads"),
+        make("div", { className: "cs-bytes" }, ...gauges.flatMap((one) => [one.title, one.bar, one.said])),
+      ),
     ),
-    label("Bytes of this sequence in all 32 layers, and bytes that the newest query reads"),
-    make("div", { className: "cs-bytes" }, ...gauges.flatMap((one) => [one.title, one.bar, one.said])),
     label(
       "Shape of Llama 3 8B with 16-bit numbers: 32 heads (MHA) or 8 (GQA) of keys and values of width 128; " +
         "MLA: a latent of 512 and a rotary key of 64 numbers, as in DeepSeek-V3.",
