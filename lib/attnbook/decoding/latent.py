@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from attnbook.attention.masked_softmax import softmax_over_keys
 from attnbook.attention.multi_head import merge_heads, split_heads
 from attnbook.attention.self_attention import causal_mask
-from attnbook.decoding.decoder import Pass, RotaryTable
+from attnbook.decoding.decoder import Pass
 from attnbook.models.modern_decoder import (
     Cache,
     CachedBlock,
@@ -31,7 +31,7 @@ from attnbook.models.modern_decoder import (
     SymbolEmbedding,
 )
 from attnbook.models.transformer import RMSNorm
-from attnbook.positions.rotary import rotate_pairs
+from attnbook.positions.rotary import apply_rotary, rotary_angles, rotary_frequencies
 
 Query, Turned = Float[Tensor, "B H T N"], Float[Tensor, "B H T R"]
 Latent, RotaryKey = Float[Tensor, "B 1 S Z"], Float[Tensor, "B 1 S R"]
@@ -122,17 +122,16 @@ class LatentAttention(nn.Module):
         self.output = nn.Linear(H * sizes.value, C, bias=False)
 
     def compress(
-        self, x: Float[Tensor, "B T C"], cosine: Tensor, sine: Tensor
+        self, x: Float[Tensor, "B T C"], angle: Float[Tensor, "... T P"]
     ) -> tuple[Float[Tensor, "B 1 T Z"], Float[Tensor, "B 1 T R"]]:
         """Return what the cache keeps of new symbols: latents and rotary keys."""
         latent, key = self.down(x).split([self.sizes.latent, self.rotary], dim=-1)
-        return self.norm(latent)[:, None], rotate_pairs(key[:, None], cosine, sine)
+        return self.norm(latent)[:, None], apply_rotary(key[:, None], angle)
 
     def attend(
         self,
         x: Float[Tensor, "B T C"],
-        cosine: Tensor,
-        sine: Tensor,
+        angle: Float[Tensor, "... T P"],
         latent: Latent,
         rotary_key: RotaryKey,
         mask: Mask = None,
@@ -142,7 +141,7 @@ class LatentAttention(nn.Module):
         query, turned = split_heads(self.query(x), sizes.heads).split(
             [sizes.content, sizes.rotary], dim=-1
         )
-        turned = rotate_pairs(turned, cosine, sine)
+        turned = apply_rotary(turned, angle)
         W_key, W_value = self.up.weight.unflatten(0, (sizes.heads, -1)).split(
             [sizes.content, sizes.value], dim=1
         )
@@ -162,22 +161,22 @@ class LatentAttention(nn.Module):
         As `RotaryAttention.decode`; the cache is latents and rotary keys.
         """
         past = 0 if cache is None else cache[0].shape[2]
-        positions = torch.arange(past, past + x.shape[1], device=x.device)[None]
-        turn = RotaryTable(self.rotary, self.base, x).find(positions)
-        new = self.compress(x, *turn)
+        positions = torch.arange(past, past + x.shape[1], device=x.device)
+        rates = rotary_frequencies(x.new_empty(self.rotary), self.base)
+        angle = rotary_angles(positions, rates)
+        new = self.compress(x, angle)
         if cache is not None:
             new = tuple(torch.cat(pair, 2) for pair in zip(cache, new, strict=True))
         causal = causal_mask(x.shape[1], new[0].shape[2], x.device)
         mask = causal if mask is None else causal & mask
-        return self.attend(x, *turn, *new, mask), new
+        return self.attend(x, angle, *new, mask), new
 
     def attend_cached(
         self, x: Float[Tensor, "B T C"], layer: int, shared: Pass
     ) -> Float[Tensor, "B T C"]:
         """Return attention of new positions in a `CachedDecoder`."""
-        turn = shared.cosine, shared.sine
-        found = shared.cache.update(layer, *self.compress(x, *turn))
-        return self.attend(x, *turn, *found, shared.mask)
+        found = shared.cache.update(layer, *self.compress(x, shared.angle))
+        return self.attend(x, shared.angle, *found, shared.mask)
 
 
 class LatentDecoder(CachedLanguageModel):
