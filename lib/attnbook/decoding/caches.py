@@ -29,7 +29,8 @@ from attnbook.decoding.generation import find_positions
 from attnbook.flash.decoding import gather_pages
 from attnbook.flash.operators import clear_padding
 
-Key, Value = Float[Tensor, "B G T D"], Float[Tensor, "B G T E"]
+Key = Float[Tensor, "B G T D"]
+Value = Float[Tensor, "B G T E"]
 Found = tuple[Float[Tensor, "B G S D"], Float[Tensor, "B G S E"]]
 
 
