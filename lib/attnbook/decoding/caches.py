@@ -278,10 +278,6 @@ class PagePool:
     """
 
     def __init__(self, sizes: CacheSizes, pages: int, page: int = 16):
-        if pages < 1 or page < 1:
-            raise ValueError(
-                f"a pool has at least 1 page of 1 position, not {pages} of {page}"
-            )
         self.sizes, self.page = sizes, page
         self.key, self.value = sizes.allocate(pages, page)
         self.references = [0] * pages
@@ -336,12 +332,8 @@ class PagePool:
         return PagedSequence(pages, length)
 
     def publish(self, sequence: PagedSequence, ids: Sequence[int]) -> None:
-        """Let the full pages of a sequence be found by its symbols, from the first."""
-        if len(ids) > sequence.length:
-            raise ValueError(
-                f"a sequence of {sequence.length} symbols cannot publish {len(ids)}"
-            )
-        for i in range(len(ids) // self.page):
+        """Let full pages of a sequence be found by its symbols, from the first."""
+        for i in range(min(len(ids), sequence.length) // self.page):
             first = tuple(ids[: (i + 1) * self.page])
             self.published.setdefault(first, sequence.pages[i])
 
@@ -491,15 +483,10 @@ class QuantizedCache(Cache):
         residual: int = 32,
     ):
         super().__init__(sizes, sequences, capacity)
-        if bits not in (8, 4, 2) or residual < 0:
+        if bits not in (8, 4, 2) or group * bits % 8 or sizes.value % group:
             raise ValueError(
-                f"a quantized cache has 8, 4 or 2 bits and a residual of at least 0, "
-                f"not {bits} and {residual}"
-            )
-        if group < 1 or group * bits % 8 or sizes.value % group:
-            raise ValueError(
-                f"a group must fill whole bytes and divide the width of values, but is "
-                f"{group} for {bits} bits and width {sizes.value}"
+                f"codes have 8, 4 or 2 bits, and a group fills bytes and divides the "
+                f"width of values: not {bits} bits and {group} of {sizes.value} columns"
             )
         self.bits, self.group, self.residual = bits, group, residual
         shape = sizes.layers, sequences, sizes.groups

@@ -206,11 +206,3 @@ def test_what_cannot_work_is_refused_and_changes_nothing(change, message):
     with pytest.raises(ValueError, match=message):
         speculate(decoder, **given)
     assert not cache.lengths.any() and not any(x.any() for x in cache.tensors)
-
-
-@pytest.mark.refusal
-def test_impossible_numbers_are_refused():
-    with pytest.raises(ValueError, match="not 2 of 3"):
-        expected_tokens(2, 3)
-    with pytest.raises(ValueError, match="not 0 and 8"):
-        PromptLookup(match=0)
