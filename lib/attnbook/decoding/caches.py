@@ -209,7 +209,7 @@ class LatentCache(KVCache):
 class WindowCache(Cache):
     """Keys and values of the newest `window` symbols, and of the first `sinks`.
 
-    Position p is in row p of the sinks, or else in row (p - sinks) mod `window` of a
+    Position p is in row p of the sinks, or else in row p mod `window` of a
     ring, in place of the symbol that left the window. Positions go on counting, since
     a key was rotated by its position in the sequence.
     """
@@ -232,7 +232,7 @@ class WindowCache(Cache):
         kept = (positions >= 0) & (newest | (positions < self.sinks))
         sequence, column = kept.nonzero(as_tuple=True)
         position = positions[sequence, column]
-        ring = self.sinks + (position - self.sinks) % self.window
+        ring = self.sinks + position % self.window
         row = torch.where(position < self.sinks, position, ring)
         self.rows = sequence, column, row
         self.stored[sequence, row] = position
