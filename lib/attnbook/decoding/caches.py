@@ -18,6 +18,7 @@ Axes: L layers, B sequences, G key-value heads, T new symbols, S keys, D width o
     key, E of a value
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -29,7 +30,8 @@ from attnbook.decoding.generation import find_positions
 from attnbook.flash.decoding import gather_pages
 from attnbook.flash.operators import clear_padding
 
-Key, Value = Float[Tensor, "B G T D"], Float[Tensor, "B G T E"]
+Key = Float[Tensor, "B G T D"]
+Value = Float[Tensor, "B G T E"]
 Found = tuple[Float[Tensor, "B G S D"], Float[Tensor, "B G S E"]]
 
 
@@ -117,12 +119,7 @@ class Cache:
         else:
             positions = find_positions(mask.cpu(), lengths)
         longer = lengths + (positions >= 0).sum(1)
-        if self.capacity is not None and longer.max() > self.capacity:
-            b = int(longer.argmax())
-            raise ValueError(
-                f"sequence {b} has {lengths[b]} symbols and {longer[b] - lengths[b]} "
-                f"new ones, but the cache has {self.capacity} positions"
-            )
+        self.require_room(longer)
         even = even and bool((lengths == lengths[0]).all())
         start, stop = int(lengths[0]), int(longer.max())
         # Where new symbols go: columns of all sequences, or row by row.
@@ -130,11 +127,20 @@ class Cache:
         sequence, column = (positions >= 0).nonzero(as_tuple=True)
         self.rows = sequence, column, positions[sequence, column]
         self.stop, self.key_positions = stop, torch.arange(stop, device="cpu")[None]
-        self.place(positions, longer)
+        self._place(positions, longer)
         self.lengths = longer
         return positions[:1] if even else positions
 
-    def place(self, positions: Int[Tensor, "B T"], longer: Int[Tensor, " B"]) -> None:
+    def require_room(self, lengths: Int[Tensor, " B"]) -> None:
+        """Raise ValueError unless the sequences can become so long."""
+        most = int(lengths.max())
+        if self.capacity is not None and most > self.capacity:
+            raise ValueError(
+                f"sequence {int(lengths.argmax())} would have {most} symbols, but the "
+                f"cache has {self.capacity} positions"
+            )
+
+    def _place(self, positions: Int[Tensor, "B T"], longer: Int[Tensor, " B"]) -> None:
         """Prepare what else `update` needs for symbols at these positions."""
 
     def update(self, layer: int, key: Key, value: Value) -> Found:
@@ -152,10 +158,10 @@ class Cache:
         for n, past in zip(kept.tolist(), self.lengths.tolist(), strict=True):
             if not 0 <= n <= past:
                 raise ValueError(f"a sequence of {past} symbols cannot be cut to {n}")
-        self.forget(kept)
+        self._forget(kept)
         self.lengths = kept
 
-    def forget(self, kept: Int[Tensor, " B"]) -> None:
+    def _forget(self, kept: Int[Tensor, " B"]) -> None:
         """Give up the rows of symbols after these lengths, or raise ValueError."""
 
     def count_bytes(self) -> int:
@@ -185,8 +191,8 @@ class KVCache(Cache):
             values[sequence, :, position] = value[sequence, :, column]
         return keys[:, :, : self.stop], values[:, :, : self.stop]
 
-    def forget(self, kept: Int[Tensor, " B"]) -> None:
-        """Set rows to 0 that a pass with a longer sequence reads with weight 0."""
+    def _forget(self, kept: Int[Tensor, " B"]) -> None:
+        # A pass with a longer sequence reads these rows with the weight 0.
         if len(kept) > 1:
             for b, n in enumerate(kept.tolist()):
                 for x in self.tensors:
@@ -203,7 +209,7 @@ class LatentCache(KVCache):
 class WindowCache(Cache):
     """Keys and values of the newest `window` symbols, and of the first `sinks`.
 
-    Position p is in row p of the sinks, or else in row (p - sinks) mod `window` of a
+    Position p is in row p of the sinks, or else in row p mod `window` of a
     ring, in place of the symbol that left the window. Positions go on counting, since
     a key was rotated by its position in the sequence.
     """
@@ -218,8 +224,7 @@ class WindowCache(Cache):
         self.tensors = sizes.allocate(sequences, sinks + window)
         self.stored = torch.full((sequences, sinks + window), -1, device="cpu")
 
-    def place(self, positions: Int[Tensor, "B T"], longer: Int[Tensor, " B"]) -> None:
-        """Choose the rows of those new symbols that the next pass may need."""
+    def _place(self, positions: Int[Tensor, "B T"], longer: Int[Tensor, " B"]) -> None:
         # One query needs no key that it replaces; the first of several may.
         self.single = positions.shape[1] == 1
         before = self.stored.clone()
@@ -227,13 +232,12 @@ class WindowCache(Cache):
         kept = (positions >= 0) & (newest | (positions < self.sinks))
         sequence, column = kept.nonzero(as_tuple=True)
         position = positions[sequence, column]
-        ring = self.sinks + (position - self.sinks) % self.window
+        ring = self.sinks + position % self.window
         row = torch.where(position < self.sinks, position, ring)
         self.rows = sequence, column, row
         self.stored[sequence, row] = position
-        self.key_positions = torch.cat([before, positions], dim=1)
-        if self.single:
-            self.key_positions = self.stored
+        both = torch.cat([before, positions], dim=1)
+        self.key_positions = self.stored if self.single else both
 
     def update(self, layer: int, key: Key, value: Value) -> Found:
         """Store keys and values; return what was there, with the new ones."""
@@ -245,8 +249,7 @@ class WindowCache(Cache):
             rows[sequence, :, row] = new[sequence, :, column]
         return found[0], found[1]
 
-    def forget(self, kept: Int[Tensor, " B"]) -> None:
-        """Mark rows as empty, unless they have replaced others that are needed."""
+    def _forget(self, kept: Int[Tensor, " B"]) -> None:
         for n, past in zip(kept.tolist(), self.lengths.tolist(), strict=True):
             if n < past > self.sinks + self.window:
                 raise ValueError(
@@ -275,15 +278,15 @@ class PagePool:
     """
 
     def __init__(self, sizes: CacheSizes, pages: int, page: int = 16):
-        if pages < 1 or page < 1:
-            raise ValueError(
-                f"a pool has at least 1 page of 1 position, not {pages} of {page}"
-            )
         self.sizes, self.page = sizes, page
         self.key, self.value = sizes.allocate(pages, page)
         self.references = [0] * pages
         self.free = list(range(pages))[::-1]
         self.published: dict[tuple[int, ...], int] = {}
+
+    def count_pages(self, length: int) -> int:
+        """Return how many pages a sequence of this length has."""
+        return -(-length // self.page)
 
     def take(self) -> int:
         """Return a free page, which now has one user."""
@@ -323,18 +326,14 @@ class PagePool:
             raise ValueError(
                 f"a sequence of {sequence.length} symbols cannot share {length}"
             )
-        pages = sequence.pages[: -(-length // self.page)]
+        pages = sequence.pages[: self.count_pages(length)]
         for number in pages:
             self.references[number] += 1
         return PagedSequence(pages, length)
 
     def publish(self, sequence: PagedSequence, ids: Sequence[int]) -> None:
-        """Let the full pages of a sequence be found by its symbols, from the first."""
-        if len(ids) > sequence.length:
-            raise ValueError(
-                f"a sequence of {sequence.length} symbols cannot publish {len(ids)}"
-            )
-        for i in range(len(ids) // self.page):
+        """Let full pages of a sequence be found by its symbols, from the first."""
+        for i in range(min(len(ids), sequence.length) // self.page):
             first = tuple(ids[: (i + 1) * self.page])
             self.published.setdefault(first, sequence.pages[i])
 
@@ -372,28 +371,28 @@ class PagedCache(Cache):
         self.tensors = [pool.key, pool.value]
         self.lengths = torch.tensor([x.length for x in sequences], device="cpu")
 
-    def place(self, positions: Int[Tensor, "B T"], longer: Int[Tensor, " B"]) -> None:
-        """Take the pages that are missing, and copy shared ones that get symbols."""
-        pool = self.pool
-        growing = [
-            (x, n, -(-n // pool.page) - len(x.pages))
-            for x, n in zip(self.sequences, longer.tolist(), strict=True)
-            if n > x.length
-        ]
-        unfilled = [x.pages[-1] for x, _, _ in growing if x.length % pool.page]
-        needed = sum(pages for _, _, pages in growing)
-        for number in set(unfilled):  # the last of its users needs no copy
-            writers = unfilled.count(number)
+    def require_room(self, lengths: Int[Tensor, " B"]) -> None:
+        """Raise ValueError unless the pool has the pages, those of copies included."""
+        pool, needed, unfilled = self.pool, 0, Counter()
+        for x, n in zip(self.sequences, lengths.tolist(), strict=True):
+            needed += max(0, pool.count_pages(n) - len(x.pages))
+            if n > x.length and x.length % pool.page:
+                unfilled[x.pages[-1]] += 1
+        for number, writers in unfilled.items():  # the last user needs no copy
             needed += writers - (writers == pool.references[number])
         if needed > len(pool.free):
             raise ValueError(
                 f"the new symbols need {needed} more pages, but the pool has "
                 f"{len(pool.free)} free ones of {len(pool.references)}"
             )
-        for x, n, pages in growing:
-            if x.length % pool.page:
+
+    def _place(self, positions: Int[Tensor, "B T"], longer: Int[Tensor, " B"]) -> None:
+        pool = self.pool
+        for x, n in zip(self.sequences, longer.tolist(), strict=True):
+            if n > x.length and x.length % pool.page:
                 x.pages[-1] = pool.prepare(x.pages[-1])
-            x.pages += [pool.take() for _ in range(pages)]
+            missing = pool.count_pages(n) - len(x.pages)
+            x.pages += [pool.take() for _ in range(missing)]
             x.length = n
         sequence, column, position = self.rows
         self.table = self.block_table()
@@ -418,10 +417,9 @@ class PagedCache(Cache):
             found.append(clear_padding(rows, self.ends))
         return found[0], found[1]
 
-    def forget(self, kept: Int[Tensor, " B"]) -> None:
-        """Give back the pages that have no symbols any more."""
+    def _forget(self, kept: Int[Tensor, " B"]) -> None:
         for x, n in zip(self.sequences, kept.tolist(), strict=True):
-            while len(x.pages) > -(-n // self.pool.page):
+            while len(x.pages) > self.pool.count_pages(n):
                 self.pool.drop(x.pages.pop())
             x.length = n
 
@@ -485,15 +483,10 @@ class QuantizedCache(Cache):
         residual: int = 32,
     ):
         super().__init__(sizes, sequences, capacity)
-        if bits not in (8, 4, 2) or residual < 0:
+        if bits not in (8, 4, 2) or group * bits % 8 or sizes.value % group:
             raise ValueError(
-                f"a quantized cache has 8, 4 or 2 bits and a residual of at least 0, "
-                f"not {bits} and {residual}"
-            )
-        if group < 1 or group * bits % 8 or sizes.value % group:
-            raise ValueError(
-                f"a group must fill whole bytes and divide the width of values, but is "
-                f"{group} for {bits} bits and width {sizes.value}"
+                f"codes have 8, 4 or 2 bits, and a group fills bytes and divides the "
+                f"width of values: not {bits} bits and {group} of {sizes.value} columns"
             )
         self.bits, self.group, self.residual = bits, group, residual
         shape = sizes.layers, sequences, sizes.groups
@@ -508,8 +501,7 @@ class QuantizedCache(Cache):
         self.recent = self.tensors[4:]
         self.coded = 0  # positions, the oldest
 
-    def place(self, positions: Int[Tensor, "B T"], longer: Int[Tensor, " B"]) -> None:
-        """Find how many positions are to be quantized."""
+    def _place(self, positions: Int[Tensor, "B T"], longer: Int[Tensor, " B"]) -> None:
         if self.columns is None:
             raise ValueError(
                 f"the sequences of a quantized cache are equally long, but these would "
@@ -552,8 +544,7 @@ class QuantizedCache(Cache):
             self.tensors[2 * i][layer, :, :, place] = pack(codes, self.bits)
             self.tensors[2 * i + 1][layer, :, :, place] = scales
 
-    def forget(self, kept: Int[Tensor, " B"]) -> None:
-        """Refuse to cut where exact numbers are gone, or unevenly."""
+    def _forget(self, kept: Int[Tensor, " B"]) -> None:
         least, most = int(kept.min()), int(kept.max())
         if least < min(self.coded, int(self.lengths[0])) or least < most:
             raise ValueError(
