@@ -134,13 +134,13 @@ class CachedDecoder:
                 room; the cache is then as before.
         """
         self.require_fit(ids, cache, mask)
+        x = self.model.embed(ids)  # which refuses unknown symbols
         positions = cache.reserve(ids.shape[1], mask)
         visible = mark_visible(positions, cache.key_positions, self.window, self.sinks)
         visible = None if visible.all() else visible.to(ids.device)
         # At padding, too, there must be an angle.
         places = positions.clamp(min=0)[:, None].to(ids.device)
         shared = Pass(rotary_angles(places, self.frequencies), visible, cache)
-        x = self.model.embed(ids)
         for layer, block in enumerate(self.model.blocks):
             x = x + self.attend[layer](block.norms[0](x), layer, shared)
             x = x + self.feed_forward[layer](block.norms[1](x))

@@ -33,8 +33,10 @@ from attnbook.models.modern_decoder import (
 from attnbook.models.transformer import RMSNorm
 from attnbook.positions.rotary import apply_rotary, rotary_angles, rotary_frequencies
 
-Query, Turned = Float[Tensor, "B H T N"], Float[Tensor, "B H T R"]
-Latent, RotaryKey = Float[Tensor, "B 1 S Z"], Float[Tensor, "B 1 S R"]
+Query = Float[Tensor, "B H T N"]
+Turned = Float[Tensor, "B H T R"]
+Latent = Float[Tensor, "B 1 S Z"]
+RotaryKey = Float[Tensor, "B 1 S R"]
 Mask = Bool[Tensor, "..."] | None
 
 
@@ -107,7 +109,7 @@ class LatentAttention(nn.Module):
     def __init__(
         self,
         sizes: LatentSizes,
-        base: float = 10000.0,
+        base: float | int = 10000.0,
         form: Callable[..., Tensor] | None = None,
         eps: float = 1e-6,
     ):
@@ -188,7 +190,7 @@ class LatentDecoder(CachedLanguageModel):
         sizes: LatentSizes,
         hidden: int,
         blocks: int,
-        base: float = 10000.0,
+        base: float | int = 10000.0,
         form: Callable[..., Tensor] | None = None,
         eps: float = 1e-6,
     ):

@@ -68,7 +68,7 @@ def serve(
     """
 
     def count_pages(request: Request) -> int:
-        return -(-(len(request.ids) + request.count - 1) // pool.page)
+        return pool.count_pages(len(request.ids) + request.count - 1)
 
     total = len(pool.references)
     if slots < 1 or chunk < 1:

@@ -28,7 +28,7 @@ from attnbook.models.devices import sample_columns
 Proposal = tuple[list[int], Float[Tensor, "n V"] | None]
 
 
-def expected_tokens(acceptance: float, proposed: int) -> float:
+def expected_tokens(acceptance: float | int, proposed: int) -> float:
     """Return the mean number of symbols of a pass: (1 - a^(n + 1)) / (1 - a).
 
     Each of n proposed symbols is accepted with probability a, independently.
@@ -86,10 +86,14 @@ class PromptLookup:
         count: how many symbols are proposed at most.
     """
 
-    symbols = None
+    symbols, cache = None, None  # fits every vocabulary
 
     def __init__(self, match: int = 3, count: int = 8):
-        require_counts(match, count)
+        if match < 1 or count < 1:
+            raise ValueError(
+                f"a lookup matches and proposes at least 1 symbol, not {match} and "
+                f"{count}"
+            )
         self.match, self.count = match, count
 
     def propose(
@@ -107,9 +111,6 @@ class PromptLookup:
                     return ids[start + n :][: min(self.count, most)], None
         return [], None
 
-    def require_room(self, length: int) -> None:
-        """Raise nothing: a lookup needs no room."""
-
 
 class DraftModel:
     """Proposes symbols that a smaller decoder draws, with a cache of its own.
@@ -118,7 +119,6 @@ class DraftModel:
     """
 
     def __init__(self, decoder: CachedDecoder, cache: Cache, count: int = 4):
-        require_counts(1, count)
         self.decoder, self.cache, self.count = decoder, cache, count
         self.symbols = decoder.symbols
         self.read: list[int] = []  # what the cache has
@@ -148,23 +148,6 @@ class DraftModel:
             proposal += new
         self.read = [*self.read, *proposal][: int(self.cache.lengths[0])]
         return proposal, torch.cat(rows) if rows else None
-
-    def require_room(self, length: int) -> None:
-        """Raise ValueError if the cache has fewer positions."""
-        capacity = self.cache.capacity
-        if capacity is not None and length > capacity:
-            raise ValueError(
-                f"the draft must read {length} symbols, but its cache has {capacity} "
-                "positions"
-            )
-
-
-def require_counts(match: int, count: int) -> None:
-    """Raise ValueError unless at least 1 symbol is matched and proposed."""
-    if match < 1 or count < 1:
-        raise ValueError(
-            f"a draft matches and proposes at least 1 symbol, not {match} and {count}"
-        )
 
 
 class Speculation(NamedTuple):
@@ -213,13 +196,14 @@ def speculate(
         raise ValueError(
             f"the draft has {draft.symbols} symbols, but the model {decoder.symbols}"
         )
-    if cache.window is not None:
-        raise ValueError(
-            f"speculation takes symbols back, but the cache has only the newest "
-            f"{cache.window}"
-        )
     require_prompts(ids, None, cache, count)
-    draft.require_room(ids.shape[1] + count - 1)
+    for store in filter(None, (cache, draft.cache)):
+        if store.window is not None:
+            raise ValueError(
+                f"speculation takes symbols back, but a cache has only the newest "
+                f"{store.window}"
+            )
+        store.require_room(torch.tensor([ids.shape[1] + count - 1], device="cpu"))
     known, passes, proposed, accepted = ids[0].tolist(), 0, 0, 0
     prompt = len(known)
     new = sampling.draw(prefill(decoder, ids, cache), rng).tolist()

@@ -1,10 +1,12 @@
 """Every cache against the model without one, and what each does with its rows."""
 
-import itertools
+from itertools import product
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from attnbook.attention.scaled_dot_product import attend
 from attnbook.decoding.caches import (
     CacheSizes,
     KVCache,
@@ -33,22 +35,17 @@ from attnbook.models.modern_decoder import (
 )
 from attnbook.profiling.allocations import measure_peak_bytes
 from perturbed import perturb
+from precision import assert_equals_reference, draw
 
 V, C, H, BLOCKS, W, SINKS, T = 23, 24, 6, 2, 4, 2, 13
 LATENT = LatentSizes(C, heads=3, latent=8, content=6, rotary=4, value=5)
-
-
-def build_latent(form):
-    return LatentDecoder(V, LATENT, 30, BLOCKS, form=form)
 
 
 MODELS = {
     "MHA": lambda: ModernDecoder(DecoderConfig(V, C, H, H, 30, BLOCKS)),
     "GQA": lambda: ModernDecoder(DecoderConfig(V, C, H, 2, 30, BLOCKS, base=50.0)),
     "MQA with QK-norm": lambda: ModernLanguageModel(V, C, H, 1, 30, BLOCKS),
-    "MLA naive": lambda: build_latent(attend_naive),
-    "MLA absorbed": lambda: build_latent(attend_absorbed),
-    "MLA": lambda: build_latent(None),
+    "MLA": lambda: LatentDecoder(V, LATENT, 30, BLOCKS),
 }
 WINDOWS = {"all": {}, "window": {"window": W}, "sinks": {"window": W, "sinks": SINKS}}
 CACHES = {
@@ -89,7 +86,7 @@ each_case = pytest.mark.parametrize(
     ("name", "cache", "window"),
     [
         (name, cache, window)
-        for name, cache, window in itertools.product(MODELS, CACHES, WINDOWS)
+        for name, cache, window in product(MODELS, CACHES, WINDOWS)
         if (cache, window) != ("WindowCache", "all")
     ],
 )
@@ -182,6 +179,52 @@ def test_a_cache_takes_the_bytes_that_were_counted_and_copies_none():
     # 4 bits, and 2 numbers of 32 bits for 32 codes; 64 positions are exact.
     counted = 4096 * wide.bytes_per_token * 6 / 32
     assert quantized.count_bytes() == counted + 64 * wide.bytes_per_token
+
+
+def test_both_forms_of_latent_attention_are_scaled_dot_product_attention():
+    B, heads, T, S, N, R, Z, E = 2, 3, 4, 7, 6, 2, 5, 8
+    shapes = (B, heads, T, N), (B, heads, T, R), (B, 1, S, Z), (B, 1, S, R)
+    inputs = draw(*shapes, (heads, N, Z), (heads, E, Z))
+    mask = torch.ones(T, S).tril(2).bool()
+
+    def reference(query, turned, latent, rotary_key, W_key, W_value):
+        rotary_key = rotary_key.expand(-1, heads, -1, -1)
+        key = torch.cat([latent @ W_key.mT, rotary_key], dim=-1)
+        query = torch.cat([query, turned], dim=-1)
+        return attend(query, key, latent @ W_value.mT, mask)
+
+    [upstream] = draw((B, heads, T, E), seed=1)
+    for form in attend_naive, attend_absorbed:
+        assert_equals_reference(
+            lambda *x, form=form: form(*x, mask), reference, inputs, upstream
+        )
+
+
+def test_the_naive_form_is_cheaper_for_prompts_and_the_absorbed_one_for_steps():
+    """DeepSeek-V3's sizes; the counts are those of PyTorch."""
+    sizes = LatentSizes(7168, 128, 512, 128, 64, 128)
+    for T, S, cheaper in (4096, 4096, "naive"), (1, 4096, "absorbed"):
+        counted = sizes.count_products(T, S)
+        assert min(counted, key=counted.get) == cheaper
+    query, turned = torch.empty(1, 2, 3, 6), torch.empty(1, 2, 3, 4)
+    cache = torch.empty(1, 1, 7, 5), torch.empty(1, 1, 7, 4)
+    weights = torch.empty(2, 6, 5), torch.empty(2, 8, 5)
+    counted = LatentSizes(20, 2, 5, 6, 4, 8).count_products(3, 7)
+    for name, form in ("naive", attend_naive), ("absorbed", attend_absorbed):
+        with FlopCounterMode(display=False) as counter:
+            form(query, turned, *cache, *weights)
+        assert counter.get_total_flops() == 2 * counted[name]
+
+
+def test_no_cache_makes_its_tensors_on_the_default_device():
+    for name, cache in product(MODELS, CACHES):
+        model, mask = build(name), torch.tensor([[False, True], [True, True]])
+        ids = draw_ids(2, 2)
+        with torch.device("meta"):
+            store = CACHES[cache](CacheSizes.of(model), 2)
+            logits = CachedDecoder(model, W, SINKS)(ids, store, mask)
+            store.rewind(0)
+        assert logits.device.type == "cpu"
 
 
 def test_sequences_share_pages_until_one_of_them_writes():
@@ -335,7 +378,7 @@ def test_impossible_sizes_are_refused(call, message):
 @pytest.mark.parametrize(
     ("cache", "window", "ids", "mask", "message"),
     [
-        ("KVCache", None, (2, 12), None, "2 symbols and 12 new .* 13 positions"),
+        ("KVCache", None, (2, 12), None, "sequence 0 would have 14 .* 13 positions"),
         ("KVCache", None, (1, 3), None, "1 rows .* 2 sequences"),
         ("KVCache", None, (2, 3), [[1, 1], [1, 1]], r"\(2, 3\), .* mask \(2, 2\)"),
         ("KVCache", None, (2, 3), [[1, 1, 1], [1, 0, 1]], "sequence 1 .* 2 runs"),

@@ -185,9 +185,9 @@ def test_the_expected_number_of_tokens():
         ({"ids": torch.ones(1, 0, dtype=torch.long)}, "prompt 0 is empty"),
         ({"ids": torch.ones(2, 3, dtype=torch.long)}, "not 2 and 4"),
         ({"count": 0}, "not 1 and 0"),
-        ({"count": 39}, "need 41 positions, but the cache has 40"),
+        ({"count": 39}, "would have 41 symbols, but the cache has 40"),
         ({"draft": "vocabulary"}, "draft has 6 symbols, but the model 11"),
-        ({"draft": "short"}, "draft must read 6 symbols, but its cache has 5"),
+        ({"draft": "short"}, "would have 6 symbols, but the cache has 5"),
         ({"cache": "window"}, "only the newest 9"),
     ],
 )
