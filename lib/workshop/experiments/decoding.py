@@ -488,6 +488,7 @@ def read_evicting(
 
 
 @recorded(seeds=[0], kept=KEPT, chunk=CHUNK, length=LENGTH, **SMOLLM2)
+@torch.no_grad()
 def decoding_eviction() -> dict:
     """Record what a cache of the newest keys costs, with and without first keys.
 
