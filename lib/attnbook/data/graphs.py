@@ -13,7 +13,7 @@ Source: the lookup is DictionaryLookup of Brody, Alon and Yahav (2022), section
     4.1, https://arxiv.org/abs/2105.14491. Departures: one-hot features instead
     of embeddings, and values that can be equal. If all are different, it is
     enough to attend to every key but the right one. The pages are those of the
-    Debian package libreoffice-help-en-us 7.4.7, see derive/help_graph.py and
+    Debian package libreoffice-help-en-us 7.4.7, see
     files/libreoffice/README.md.
 Axes: N nodes, E edges, T nodes to classify, I width of the features or words
 """

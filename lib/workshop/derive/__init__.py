@@ -1,6 +1,7 @@
-"""How each data file came to be: scripts that write the same bytes again.
+"""Scripts that write data files again: what they write, and its checksums.
 
-Source: each script names the package it reads.
+The files of other folders come from fixed versions of packages. Their README says
+which, and where in this repository's history their script is.
 """
 
 import bz2
