@@ -234,7 +234,7 @@ def summarize_seed(
     return rows
 
 
-@recorded(on_cpu=True, seeds=SEEDS, steps=STEPS)
+@recorded(seeds=SEEDS, steps=STEPS)
 def attention_explanation() -> dict:
     """Record which measures name the evidence, and published tests of it."""
     rows, parameters = [], {}

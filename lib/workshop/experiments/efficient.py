@@ -34,7 +34,7 @@ from workshop.experiments.positions import (
     draw_windows,
     measure_copying_error,
 )
-from workshop.experiments.record import get_device, recorded
+from workshop.experiments.record import recorded
 from workshop.experiments.sequence_mixers import MIXERS, WINDOW, MixerModel
 
 RATES, SEEDS = (3e-3, 1e-2, 3e-2), (0, 1, 2)
@@ -55,7 +55,7 @@ class Study:
 
 def build_model(study: Study, method: str, seed: int) -> MixerModel:
     with use_seed(seed):
-        return MixerModel(method=method, **study.sizes).to(get_device())
+        return MixerModel(method=method, **study.sizes)
 
 
 def train_model(study: Study, method: str, rate: float, seed: int) -> MixerModel:
@@ -64,7 +64,7 @@ def train_model(study: Study, method: str, rate: float, seed: int) -> MixerModel
     rng = torch.Generator().manual_seed(seed)
 
     def compute_loss(batch: Batch) -> Tensor:
-        ids, wanted = (x.to(get_device()) for x in batch)
+        ids, wanted = batch
         return compute_next_token_loss(model(ids), wanted)
 
     optimize(

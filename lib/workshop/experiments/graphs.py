@@ -99,7 +99,7 @@ def score_trial(trial: Trial, model: GraphNetwork) -> dict:
     }
 
 
-@recorded(on_cpu=True, seeds=TASK_SEEDS)
+@recorded(seeds=TASK_SEEDS)
 def graph_lookup() -> list[dict]:
     """Record the accuracy of lookups: one head and eight, GAT and GATv2.
 
@@ -266,7 +266,7 @@ def count_parts(graph: HelpGraph) -> dict:
     }
 
 
-@recorded(on_cpu=True, seeds=HELP_SEEDS)
+@recorded(seeds=HELP_SEEDS)
 def help_graph() -> dict:
     """Record accuracy, weight on the same class, and the controls.
 

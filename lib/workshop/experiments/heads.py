@@ -29,7 +29,7 @@ from attnbook.training.associative_recall import compute_error_rates, train
 from attnbook.training.loop import optimize
 from attnbook.training.run import load_trained
 from attnbook.training.tasks import compute_error_rate, count_errors_by_length
-from workshop.experiments.record import get_device, recorded, sweep
+from workshop.experiments.record import recorded, sweep
 
 SEEDS, STEPS = (0, 1, 2), 600
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
@@ -39,7 +39,7 @@ WIDTH = 64
 def build_model(seed: int, heads: int, **settings) -> task.AssociativeRecallModel:
     """Return a model with the first weights that a seed gives."""
     with use_seed(seed):
-        return task.AssociativeRecallModel(heads, **settings).to(get_device())
+        return task.AssociativeRecallModel(heads, **settings)
 
 
 @recorded(seeds=SEEDS)
@@ -80,7 +80,7 @@ def heads_readout() -> dict:
                     nn.ReLU(),
                     nn.Linear(READOUT_WIDTH, task.QUERIES * task.SYMBOLS),
                 )
-            model.answer = read.to(get_device())  # type: ignore[assignment]
+            model.answer = read  # type: ignore[assignment]
         train(model, READOUT_STEPS, seed, READOUT_RATE)
         return {
             "error": float(compute_error_rates(model).mean()),
@@ -156,7 +156,7 @@ def heads_shared() -> dict:
 
     def measure(task: str, setting: tuple[int, int, int], seed: int) -> dict:
         with use_seed(seed):
-            model = MODELS[task](*setting).to(get_device())
+            model = MODELS[task](*setting)
         train(model, STEPS, seed)
         return {"error": float(compute_error_rates(model).mean())}
 
@@ -205,7 +205,6 @@ def prune_greedily(
 def prune_pronunciation(seed: int, heads: int) -> dict:
     """Return what removing heads costs a word-to-phoneme model."""
     model, data, _ = load_trained(f"cmudict_heads_{heads}_{seed}")
-    model.to(get_device())
 
     def measure(pairs) -> float:
         found = data.generate(model, pairs)
@@ -260,7 +259,6 @@ def train_relation(version: str, relation: str, seed: int) -> dict[str, list[flo
     """
     with use_seed(seed):
         model = RelationModel(NAMES, COLORS, PROJECTION_WIDTH, PROJECTIONS[version])
-    model = model.to(get_device())
     rng = torch.Generator().manual_seed(seed)
     held_out = draw(relation, 1000, torch.Generator().manual_seed(1000 + seed))
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
@@ -280,9 +278,7 @@ def train_relation(version: str, relation: str, seed: int) -> dict[str, list[flo
 
 
 def draw(relation: str, count: int, rng: torch.Generator) -> RelationBatch:
-    """Return so many sequences, on the device of the experiments."""
-    batch = draw_relation(count, NAMES, COLORS, RELATIONS[relation], rng)
-    return batch.to(get_device())
+    return draw_relation(count, NAMES, COLORS, RELATIONS[relation], rng)
 
 
 @recorded(seeds=PROJECTION_SEEDS)
@@ -311,8 +307,7 @@ def measure_gradient_norm(kind: str, length: int, seed: int) -> float:
         model = SEQUENCE_LAYERS[kind](PATH_WIDTH).double()
         x = torch.randn(8, length, PATH_WIDTH, dtype=torch.float64)
         upstream = torch.randn(8, PATH_WIDTH, dtype=torch.float64)
-    made = (x.to(get_device()) for x in (model, x, upstream))
-    return compute_gradient_norms_at_ends(*made)[0]
+    return compute_gradient_norms_at_ends(model, x, upstream)[0]
 
 
 @recorded(seeds=PATH_SEEDS, lengths=LENGTHS)

@@ -40,7 +40,6 @@ from attnbook.training.language_modeling import (
 )
 from workshop.experiments.record import (
     experiment,
-    get_device,
     record_results,
     recorded,
     round_to_half,
@@ -51,10 +50,10 @@ from workshop.experiments.record import (
 SEEDS = (0, 1, 2)
 
 
-@experiment()
+@experiment
 def language_model() -> dict:
     """Record the test loss of the model, and keep its weights."""
-    model = build_character_model().to(get_device())
+    model = build_character_model()
 
     def run() -> dict:
         train_language_model(model, RECIPE, 0)
@@ -81,7 +80,7 @@ def train_with_norm(norm: str, blocks: int, warmup: float, seed: int) -> dict:
     They are those of each block's last matrix.
     """
     size = Size(32, 4, 128, blocks, residual=RESIDUALS[norm])
-    model = build_character_model(seed, size).to(get_device())
+    model = build_character_model(seed, size)
     losses: list[float] = []
     norms: list[float] = []
 
@@ -128,13 +127,13 @@ STABILITY_RATES, STABILITY_STEPS, STABILITY_EVERY = (3e-3, 3e-2, 1e-1), 200, 10
 
 def build_variant(variant: str, seed: int) -> LanguageModel:
     """Return a language model with one variant of scores."""
-    model = build_character_model(seed, STABILITY_SIZE).to(get_device())
+    model = build_character_model(seed, STABILITY_SIZE)
     with use_seed(seed):
         for block in model.blocks:
             block.attention = VARIANTS[variant](
                 STABILITY_SIZE.width, STABILITY_SIZE.heads
             )
-    return model.to(get_device())
+    return model
 
 
 @torch.no_grad()
@@ -244,7 +243,7 @@ def build_changed(last: str, seed: int) -> LanguageModel:
                 biased = "no biases" not in made
                 hidden = 2 * HIDDEN // 3  # as many weights as without a gate
                 block.feed_forward = SwiGLU(WIDTH, hidden, biased)
-    return model.to(get_device())
+    return model
 
 
 def train_changed(model: str, rate: float, seed: int) -> dict:

@@ -115,7 +115,6 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
 
 
 @recorded(
-    on_cpu=True,
     seeds=[],
     model="sentence-transformers/all-MiniLM-L6-v2, Apache-2.0",
     sha256=SHA256,

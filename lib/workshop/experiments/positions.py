@@ -25,7 +25,7 @@ from attnbook.positions.rotary import (
 )
 from attnbook.training.language_modeling import cut_windows
 from attnbook.training.loop import IGNORED_TARGET, compute_next_token_loss, optimize
-from workshop.experiments.record import get_device, recorded
+from workshop.experiments.record import recorded
 
 LENGTH, LONGEST = 64, 512  # trained on, and read
 
@@ -76,12 +76,12 @@ def train(
     """Return a trained model; the rate falls along a straight line to 0."""
     symbols = SYMBOLS + 1 if task == "copy" else encode_characters("train")[1]
     with use_seed(seed):
-        model = AttentionOnlyTransformer(symbols, method, LONGEST).to(get_device())
+        model = AttentionOnlyTransformer(symbols, method, LONGEST)
     prepare(model)
     rng = torch.Generator().manual_seed(seed)
 
     def compute_loss(batch: tuple[Tensor, Tensor]) -> Tensor:
-        text, wanted = (x.to(get_device()) for x in batch)
+        text, wanted = batch
         return compute_next_token_loss(model(text), wanted)
 
     optimize(

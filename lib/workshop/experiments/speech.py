@@ -71,7 +71,7 @@ from attnbook.training.loop import (
 )
 from attnbook.training.metrics import symbol_error_rate
 from attnbook.training.search import greedy_search
-from workshop.experiments.record import get_device, recorded
+from workshop.experiments.record import recorded
 
 SEEDS = (0, 1, 2)
 STEPS, SIZE, HIGHEST, WARMUP = 600, 16, 3e-3, 0.05
@@ -265,7 +265,7 @@ def measure_model(
 
 def build_model(name: str, seed: int) -> nn.Module:
     with use_seed(seed):
-        return MODELS[name](BANDS, len(VOCABULARY)).to(get_device())
+        return MODELS[name](BANDS, len(VOCABULARY))
 
 
 @recorded(seeds=SEEDS)
@@ -493,7 +493,6 @@ def find_digit_tokens(tokenizer: "Tokenizer") -> list[int]:
 
 
 @recorded(
-    on_cpu=True,
     seeds=SEEDS,
     model=f"Whisper tiny.en, float16, from {PACKAGE}, MIT",
     sha256=SHA256,

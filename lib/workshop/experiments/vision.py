@@ -233,7 +233,7 @@ def describe_examples(model: VisionTransformer) -> list[dict]:
     ]
 
 
-@recorded(on_cpu=True, seeds=SEEDS)
+@recorded(seeds=SEEDS)
 def vision_digits() -> dict:
     """Record a Vision Transformer and a convolutional network on digits.
 
@@ -359,7 +359,7 @@ def describe_places(model: PooledClassifier) -> list[dict]:
     return found
 
 
-@recorded(on_cpu=True, seeds=SEEDS)
+@recorded(seeds=SEEDS)
 def spatial_attention() -> dict:
     """Record where a learned query attends, and what pooling predicts.
 
@@ -456,7 +456,7 @@ def describe_sound(number: int, example: dict, one: Utterance) -> dict:
     }
 
 
-@recorded(on_cpu=True, seeds=[0])
+@recorded(seeds=[0])
 def picture_and_sound() -> dict:
     """Record pictures and sounds with the attention of two trained models.
 
@@ -531,7 +531,7 @@ def run_method(method: str, seed: int, clips: Clips) -> tuple[dict, Tensor]:
     return row, weights
 
 
-@recorded(on_cpu=True, seeds=SEEDS)
+@recorded(seeds=SEEDS)
 def moving_digits() -> dict:
     """Record how attention, the mean and the last frame classify clips.
 
