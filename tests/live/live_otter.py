@@ -78,10 +78,9 @@ def graded(assigned, tmp_path):
 def solutions():
     found = {}
     for task in classroom.read_exercises(PATH)[1]:
-        solution = task.exercise.solution
-        source = classroom.write_standalone_source(solution)
-        name = task.function_name
-        found[name] = f"{source}\n\n\n{name} = {solution.__name__}"
+        source = classroom.write_standalone_source(task.exercise)
+        name, solution = task.function_name, task.exercise.solution.__name__
+        found[name] = f"{source}\n\n\n{name} = {solution}"
     return found
 
 

@@ -1,11 +1,10 @@
-"""Measures of importance, and tests of attention as an explanation.
+"""Measures of importance, to test attention as an explanation.
 
 Each measure of importance gives every word of a sequence a number. The
 functions take callables instead of models, so that they work on models from
 elsewhere.
 
-Source: permuted and adversarial attention and erasure
-    as in Jain and Wallace (2019), section 4,
+Source: erasure and the gradient as in Jain and Wallace (2019), section 4,
     https://arxiv.org/abs/1902.10186. Departures: the gradient also flows
     through the attention weights, and is multiplied by the input. The norm of
     the weighted value is that of Kobayashi et al. (2020),
@@ -18,10 +17,6 @@ from collections.abc import Callable
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-
-# From attention weights (B, S) to the probabilities of the classes (B, K).
-Reader = Callable[[Float[Tensor, "B S"]], Float[Tensor, "B K"]]
-PENALTY = 500.0  # on outputs that change by more than epsilon
 
 
 def total_variation(
@@ -117,57 +112,3 @@ def measure_naming(
         evidence: the position of the word that determines the answer.
     """
     return float((importance.argmax(dim=-1) == evidence).double().mean())
-
-
-def find_adversarial_weights(
-    read: Reader,
-    weights: Float[Tensor, "B S"],
-    rng: torch.Generator,
-    epsilon: float = 0.01,
-    starts: int = 5,
-    steps: int = 300,
-) -> Float[Tensor, "B S"]:
-    """Search for different weights that leave the output almost unchanged.
-
-    Args:
-        read: the model from its attention weights on.
-        weights: its own weights.
-        rng: draws the starting points on its device.
-        epsilon: the largest change of the output (total variation) allowed.
-        starts: the number of random starting points.
-        steps: gradient steps from each of them.
-
-    Returns:
-        For each row the weights found with the largest Jensen-Shannon
-        divergence from its own; its own weights where none were found.
-
-    Raises:
-        ValueError: if epsilon is not between 0 and 1.
-    """
-    if not 0 < epsilon < 1:
-        raise ValueError(
-            f"epsilon must lie between 0 and 1, not {epsilon}: it is a total "
-            "variation distance"
-        )
-    weights = weights.detach()
-    with torch.no_grad():
-        output = read(weights)
-    best = weights.clone()
-    for _ in range(starts):
-        noise = torch.randn(weights.shape, generator=rng, device=rng.device)
-        logits = (3 * noise).to(weights).requires_grad_()
-        optimizer = torch.optim.Adam([logits], lr=0.1)
-        for _ in range(steps):
-            tried = logits.softmax(dim=-1)
-            change = total_variation(read(tried), output)
-            divergence = jensen_shannon(tried, weights)
-            excess = (change - epsilon).clamp(min=0)
-            loss = (PENALTY * excess - divergence).sum()
-            (logits.grad,) = torch.autograd.grad(loss, [logits])
-            with torch.no_grad():
-                better = (change <= epsilon) & (
-                    divergence > jensen_shannon(best, weights)
-                )
-                best = torch.where(better[:, None], tried, best)
-            optimizer.step()
-    return best

@@ -10,7 +10,6 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,13 +18,12 @@ import jupytext
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from attnbook.exercises.declare import Exercise
+from attnbook.exercises.declare import Exercise, differ
 from workshop.book import repository
 from workshop.book.notebook import KERNEL
-from workshop.book.solutions import BLOCK, find_exercises
+from workshop.book.solutions import BLOCK, find_exercises, write_imports
 
 CHAPTERS = Path("chapters")
-HIDDEN = "attnbook.exercises."  # not available while grading
 
 
 @dataclass(frozen=True)
@@ -117,40 +115,17 @@ def write_solved_cell(task: ChapterExercise) -> str:
     exercise = task.exercise
     tail = f"{task.function_name} = {exercise.solution.__name__}"
     last = f"{task.check}({task.function_name})"
-    source = write_standalone_source(exercise.solution, exercise.helpers)
+    source = write_standalone_source(exercise)
     return f"{head}\n{source}\n\n\n{tail}\n{last}"
 
 
-def write_standalone_source(solution: Callable, shown: Sequence[Callable] = ()) -> str:
+def write_standalone_source(exercise: Exercise) -> str:
     """Return a solution's source, with all that it needs from elsewhere."""
-    source = inspect.getsource(solution).rstrip()
-    tree = ast.walk(ast.parse(source))
-    names = {node.id for node in tree if isinstance(node, ast.Name)}
-    module = sys.modules[solution.__module__]
-    lines, helpers = [], []
-    for name in sorted(names & vars(module).keys() - {solution.__name__}):
-        value = vars(module)[name]
-        if any(value is x for x in shown) or getattr(
-            value, "__module__", ""
-        ).startswith(HIDDEN):
-            helpers.append(write_standalone_source(value, shown))
-        elif inspect.ismodule(value):
-            lines.append(f"import {value.__name__} as {name}")
-        else:
-            lines.append(write_import(name, value, module.__name__))
-    head = "\n".join(lines)
-    return "\n\n\n".join(x for x in (head, *helpers, source) if x)
-
-
-def write_import(name: str, value: object, user: str) -> str:
-    """Return the line that brings a name; exercises are not imported."""
-    for home in "torch", "jaxtyping", getattr(value, "__module__", None), user:
-        module = sys.modules.get(home)
-        if module and vars(module).get(name) is value:
-            break
-    if home.startswith(HIDDEN):
-        return f"{name} = {value!r}"
-    return f"from {home} import {name}"
+    shown = (*exercise.helpers, exercise.solution)
+    if "differ(" in inspect.getsource(exercise.solution):
+        shown = (differ, *shown)  # while grading, exercises cannot be imported
+    parts = (write_imports(shown, ()), *map(inspect.getsource, shown))
+    return "\n\n\n".join(part.rstrip() for part in parts if part)
 
 
 def list_mistakes(exercise: Exercise) -> str:

@@ -54,7 +54,7 @@ def make_question(task: ChapterExercise) -> Iterator:
 
 def write_solution_cell(task: ChapterExercise) -> str:
     """Return the solution's cell; otter leaves the stub of it for students."""
-    source = write_standalone_source(task.exercise.solution, task.exercise.helpers)
+    source = write_standalone_source(task.exercise)
     solution = task.exercise.solution.__name__
     hidden = f"{source}\n\n\n{task.function_name} = {solution}"
     lines = task.stub.splitlines()

@@ -1,4 +1,4 @@
-"""Scripts that write data files again: what they write, and its checksums.
+"""What writes data files again, and their checksums.
 
 The files of other folders come from fixed versions of packages. Their README says
 which, and where in this repository's history their script is.

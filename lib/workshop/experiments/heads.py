@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from attnbook.attention.multi_head import GroupedQueryAttention
 from attnbook.models import lookup_models as task
-from attnbook.models.devices import find_device, use_seed
+from attnbook.models.devices import use_seed
 from attnbook.models.lookup_models import (
     PROJECTIONS,
     RELATIONS,
@@ -61,7 +61,6 @@ READOUT_STEPS, READOUT_RATE, READOUT_WIDTH = 4000, 3e-3, 512
 def measure_weights_by_place(model: task.AssociativeRecallModel) -> list[float]:
     """Return the mean weight on the item of each place, on tables unseen."""
     tables = task.draw_tables(2000, torch.Generator().manual_seed(10**6))
-    tables = tables.to(find_device(model))
     _, weights = model(tables)
     there = tables.addresses[:, None] == tables.queries[:, :, None]  # (B, N, S)
     return (weights * there).sum(-1).mean(0).tolist()
@@ -128,7 +127,7 @@ class TwoHeadSizesModel(SharedLookupModel):
 
     def forward(self, tables: task.LookupTables) -> tuple[Tensor, Tensor]:
         """Return logits of each answer, and each head's weights."""
-        positions = torch.arange(task.ITEMS, device=tables.addresses.device)
+        positions = torch.arange(task.ITEMS)
         items = self.address(tables.addresses) + self.symbol(tables.symbols)
         items = items + self.position(positions)
         found = tables.addresses[:, None] == tables.queries[:, 2:, None]

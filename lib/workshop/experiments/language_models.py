@@ -11,7 +11,7 @@ from attnbook.attention.multi_head import GroupedQueryAttention, MultiHeadAttent
 from attnbook.attention.self_attention import causal_mask
 from attnbook.data.libreoffice import encode_characters
 from attnbook.diagnose import entropy
-from attnbook.models.devices import find_device, use_seed
+from attnbook.models.devices import use_seed
 from attnbook.models.modern_decoder import (
     ModernAttention,
     RotaryAttention,
@@ -140,7 +140,6 @@ def build_variant(variant: str, seed: int) -> LanguageModel:
 def measure_scores(model: LanguageModel) -> dict[str, list[float]]:
     """Return each block's mean entropy and largest score, on held-out text."""
     read, _ = cut_windows("valid", 97 * torch.arange(32), 64)
-    read = read.to(find_device(model))
     mask = causal_mask(read.shape[1], read.shape[1], read.device)
     found: dict[str, list[float]] = {"entropy": [], "largest": []}
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from attnbook.data.libreoffice import encode_characters
 from attnbook.models.attention_only import HEAD, METHODS, AttentionOnlyTransformer
-from attnbook.models.devices import find_device, use_seed
+from attnbook.models.devices import use_seed
 from attnbook.positions.absolute import frequencies
 from attnbook.positions.rotary import (
     interpolate_positions,
@@ -99,8 +99,7 @@ def measure_copying_error(model: nn.Module, length: int, count: int = 64) -> flo
     rng = torch.Generator().manual_seed(10**6)
     wrong = []
     for _ in range(count // 16):
-        made = draw_copying(16, length // 2, rng)
-        text, wanted = (x.to(find_device(model)) for x in made)
+        text, wanted = draw_copying(16, length // 2, rng)
         predicted = model(text).argmax(-1)
         wrong.append((predicted != wanted)[wanted != IGNORED_TARGET].double().mean())
     return float(torch.stack(wrong).mean())
@@ -115,7 +114,6 @@ def measure_reading_loss(model: nn.Module, length: int, count: int = 128) -> flo
     losses = []
     for some in ends.split(16):
         windows = text[some[:, None] + torch.arange(-length, 1)]
-        windows = windows.to(find_device(model))
         logits = model(windows[:, :-1])[:, -LENGTH:]
         losses.append(compute_next_token_loss(logits, windows[:, -LENGTH:]).double())
     return float(torch.stack(losses).mean())

@@ -15,7 +15,7 @@ from attnbook.attention.scaled_dot_product import (
     attention_weights,
     scores_gradient,
 )
-from attnbook.models.devices import find_device, use_seed
+from attnbook.models.devices import use_seed
 from attnbook.models.lookup_models import LookupBatch, LookupModel, draw_lookup
 from attnbook.training.loop import optimize
 from workshop.experiments.record import recorded
@@ -80,7 +80,6 @@ def build_model(variant: str, width: int, symbols: int = 32) -> LookupModel:
 
 def compute_loss_and_weights(model: LookupModel, task) -> tuple[Tensor, Tensor, Tensor]:
     """Return the loss in nats, the share of wrong answers, the weights."""
-    task = task.to(find_device(model))
     logits, weights = model(*task[:3])
     loss = F.cross_entropy(logits.flatten(0, 1), task.answer.flatten())
     wrong = (logits.argmax(-1) != task.answer).double().mean()

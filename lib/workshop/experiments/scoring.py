@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from attnbook.data import Pair, grammar, libreoffice
-from attnbook.models.devices import find_device
 from attnbook.training.metrics import alignment_error_rate, bleu
 from attnbook.training.search import beam_search
 from attnbook.training.tasks import (
@@ -113,7 +112,6 @@ def score_translation(data: Task, model: nn.Module) -> dict:
     some, searched = range(0, len(pairs), 5), []
     for i in some:
         source = torch.tensor(data.encode_source(pairs[i].source))
-        source = source.to(find_device(model))
         best = beam_search(model, source, 4, 100, length_power=1.0)[0]
         searched.append(libreoffice.join_pieces(data.targets.decode(best.ids)))
     chosen = [wanted[i] for i in some]

@@ -38,7 +38,7 @@ from attnbook.diagnose.intervals import (
     measure_mass_inside,
     share_peaks_inside,
 )
-from attnbook.models.devices import find_device, use_seed
+from attnbook.models.devices import use_seed
 from attnbook.models.hooks import ablate_heads
 from attnbook.models.listen_attend_spell import (
     BANDS,
@@ -150,8 +150,6 @@ def split(items: list[int], size: int) -> list[list[int]]:
 
 
 def train(model: nn.Module, utterances: Sequence[Utterance], seed: int) -> None:
-    device = find_device(model)
-
     def compute_loss(batch: Batch) -> Float[Tensor, ""]:
         logits = model(batch.source, batch.lengths, batch.previous).logits
         return compute_symbol_loss(logits, batch.target)
@@ -159,7 +157,7 @@ def train(model: nn.Module, utterances: Sequence[Utterance], seed: int) -> None:
     model.train()
     optimize(
         torch.optim.Adam(model.parameters(), lr=HIGHEST),
-        (x.to(device) for x in draw_lessons(utterances, STEPS, seed)),
+        draw_lessons(utterances, STEPS, seed),
         compute_loss,
         lambda step: HIGHEST * compute_rate_factor(step / STEPS, WARMUP),
         clip=1.0,
@@ -169,7 +167,7 @@ def train(model: nn.Module, utterances: Sequence[Utterance], seed: int) -> None:
 
 def measure_word_errors(model: nn.Module, utterances: Sequence[Utterance]) -> float:
     """Return the word error rate of greedy search, as a share."""
-    batch = join_utterances(utterances).to(find_device(model))
+    batch = join_utterances(utterances)
     found = greedy_search(model, batch.source, batch.lengths, LIMIT)
     words = [tuple("".join(VOCABULARY.decode(one.ids)).split()) for one in found]
     return symbol_error_rate(words, [[one.spoken.words] for one in utterances])
@@ -189,7 +187,7 @@ def attend(
     model: nn.Module, utterances: Sequence[Utterance]
 ) -> list[Float[Tensor, "T S"]]:
     """Return the weights of every symbol and of the end, teacher-forced."""
-    batch = join_utterances(utterances).to(find_device(model))
+    batch = join_utterances(utterances)
     weights = model(batch.source, batch.lengths, batch.previous).weights
     states = model.encoder(batch.source, batch.lengths).lengths.tolist()
     return [

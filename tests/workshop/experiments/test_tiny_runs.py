@@ -31,7 +31,7 @@ pytestmark = pytest.mark.precision
 record.find_experiments()
 # What is small in each theme, beside seeds, numbers of steps and rounds.
 TINY: dict[str, dict] = {
-    "attention_explanation": {"TESTED": 12, "STEPS": {"question": 1, "keyword": 1}},
+    "attention_explanation": {"TESTED": 12},
     "costs": {
         "LENGTHS": (8, 16),
         "LAYER": (1, 2, 16, 4),
