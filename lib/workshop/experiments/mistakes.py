@@ -18,9 +18,9 @@ from attnbook.models.recurrent import (
     run_recurrent,
 )
 from attnbook.training.loop import Recipe, Trainer
-from attnbook.training.metrics import alignment_error_rate
-from attnbook.training.tasks import Task, predict_links
+from attnbook.training.tasks import Task
 from workshop.experiments.record import recorded, sweep
+from workshop.experiments.scoring import score_alignment
 
 SEEDS, EPOCHS, TRAINED, HELD_OUT = (0, 1, 2), 6, 6000, 200
 
@@ -138,13 +138,10 @@ def measure_decoder(data: Task, model: EncoderDecoder, seed: int) -> dict:
     tested: Sequence = data.splits.test
     outputs = [data.targets.decode(f.ids) for f in data.generate(model, tested)]
     right = sum(o == p.target for o, p in zip(outputs, tested, strict=True))
-    links = predict_links(data, model, tested)
     return {
         "valid_loss": [h["valid_loss"] for h in history],
         "sentences_right": right / len(tested),
-        "alignment_error": alignment_error_rate(
-            links, [p.sure for p in tested], [p.possible for p in tested]
-        ),
+        **score_alignment(data, model, tested),
     }
 
 
