@@ -12,7 +12,6 @@ import nbformat
 import pytest
 
 from workshop.book import classroom
-from workshop.book.otter import make_master_notebook
 
 SLUG = "04_scaled_dot_product"
 PATH = classroom.CHAPTERS / f"{SLUG}.md"
@@ -37,7 +36,7 @@ def otter(*words, folder):
 def assigned(tmp_path_factory):
     """What `otter assign` makes: the student's notebook and the grader."""
     folder = tmp_path_factory.mktemp("otter")
-    nbformat.write(make_master_notebook(PATH), folder / f"{SLUG}.ipynb")
+    nbformat.write(classroom.make_master_notebook(PATH), folder / f"{SLUG}.ipynb")
     (folder / "requirements.txt").write_text("torch\nattnbook\n")
     otter("assign", f"{SLUG}.ipynb", "made", folder=folder)
     return folder / "made"
