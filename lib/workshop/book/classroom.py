@@ -24,7 +24,7 @@ from nbformat.v4 import (
     new_raw_cell,
 )
 
-from attnbook.exercises.declare import Exercise, differ
+from attnbook.exercises.declare import Exercise
 from workshop.book import repository
 from workshop.book.notebook import KERNEL
 from workshop.book.solutions import BLOCK, find_exercises, write_imports
@@ -128,8 +128,6 @@ def write_solved_cell(task: ChapterExercise) -> str:
 def write_standalone_source(exercise: Exercise) -> str:
     """Return a solution's source, with all that it needs from elsewhere."""
     shown = (*exercise.helpers, exercise.solution)
-    if "differ(" in inspect.getsource(exercise.solution):
-        shown = (differ, *shown)  # while grading, exercises cannot be imported
     parts = (write_imports(shown, ()), *map(inspect.getsource, shown))
     return "\n\n\n".join(part.rstrip() for part in parts if part)
 

@@ -87,6 +87,7 @@ def test_headings_and_contents_say_what_is_deeper(site_folder, body):
     assert len(re.findall('<span title="[^"]+" class="depth core">core', body)) == 2
     assert len(re.findall('<span title="[^"]+" class="depth deeper">deeper', body)) == 3
     assert "<em>(" not in body
+    assert body.count('href="#one-step-core">Skip') == 2  # past both deeper ones
     page = (site_folder / "out/index.html").read_text("utf8")
     listed = page.partition('role="navigation"')[2]
     assert re.search(r"#by-hand-core\">By hand ?</a>", listed)

@@ -27,6 +27,7 @@ from workshop.experiments.sequence_mixers import (
     MixerModel,
     SoftmaxMixer,
     WindowMixer,
+    convolve_causally,
 )
 
 
@@ -77,6 +78,13 @@ def test_a_layer_is_its_function_and_without_neighbors_an_mlp(name):
 
 
 V, IDS = 11, torch.randint(11, (2, 71), generator=torch.Generator().manual_seed(1))
+
+
+def test_the_short_convolution_is_pytorchs():
+    x, weight = draw(2, 7, 24), draw(KERNEL, 24, seed=1)
+    padded, kernel = F.pad(x.mT, (KERNEL - 1, 0)), weight.flip(0).T[:, None]
+    expected = F.conv1d(padded, kernel, groups=24).mT
+    torch.testing.assert_close(convolve_causally(x, weight), expected)
 
 
 @pytest.mark.parametrize("method", MIXERS)
