@@ -77,6 +77,8 @@ class HeadExplorer(BookWidget):
         made = {name: maps[name] for name in ("layers", "per_layer")}
         made |= {name: maps[name] for name in ("sentences", "heads")}
         require_choice("sentence", sentence, len(made["sentences"]))
+        if score not in SCORES:
+            raise ValueError(f"score is {score!r}, not one of {[*SCORES]}")
         one = made["sentences"][sentence]
         best = max(
             ((x["layer"], x["head"]) for x in made["heads"]),
