@@ -222,14 +222,6 @@ def draw_curve_with_band(
 ) -> tuple[Line2D, PolyCollection]:
     """Draw a line and, behind it, the interval from low to high."""
     x, mean, low, high = (to_array(numbers) for numbers in (x, mean, low, high))
-    sizes = [each.shape for each in (x, mean, low, high)]
-    if len(set(sizes)) > 1 or x.ndim != 1:
-        raise ValueError(
-            "x, mean, low and high must be lists of one length, but have "
-            f"shapes {', '.join(map(str, sizes))}"
-        )
-    if (wrong := low > high).any():
-        raise ValueError(f"low is {low[wrong][0]:g} where high is {high[wrong][0]:g}")
     if ax.get_xscale() == "linear" and (x == x.round()).all():
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     (line,) = ax.plot(x, mean, label=label, **options)
@@ -243,9 +235,6 @@ def draw_dots_with_intervals(
     ax: Axes, names: Sequence[str], mean: Numbers, low: Numbers, high: Numbers
 ) -> None:
     """Draw one row for each name, first on top: a dot, and low to high."""
-    sizes = [len(each) for each in (names, mean, low, high)]
-    if len(set(sizes)) > 1:
-        raise ValueError(f"names, mean, low, high have lengths {sizes}")
     positions = np.arange(len(names))[::-1]
     ax.hlines(positions, to_array(low), to_array(high), color=GRAY, linewidth=3)
     ax.plot(to_array(mean), positions, "o", color=PALETTE["blue"], markersize=7)
@@ -304,8 +293,7 @@ def draw_heatmap(
         maximum: value at the dark end of the scale, which starts at 0.
 
     Raises:
-        ValueError: if weights are ragged, not (T, S), not finite, or outside
-            the scale.
+        ValueError: if weights are not (T, S), not finite, or outside the scale.
     """
     table = _check_weights(weights, rows, columns, maximum)
     image = ax.imshow(
@@ -330,13 +318,6 @@ def draw_heatmap(
 
 def _check_weights(weights, rows, columns, maximum) -> np.ndarray:
     """Return weights as an array, or raise ValueError."""
-    if not hasattr(weights, "shape"):
-        widths = sorted({len(row) for row in weights})
-        if len(widths) > 1:
-            raise ValueError(
-                f"weights are ragged: one row has {widths[0]} numbers, "
-                f"another {widths[-1]}"
-            )
     table = to_array(weights)
     if table.shape != (len(rows), len(columns)):
         raise ValueError(
@@ -451,11 +432,6 @@ METHODS = {name: look for family in FAMILIES.values() for name, look in family.i
 
 def get_style(method: str) -> dict[str, Any]:
     """Return a method's name and look, as keywords of `Axes.plot`."""
-    if method not in METHODS:
-        raise ValueError(
-            f"method {method!r} is none of those with a look of their own: "
-            f"{', '.join(METHODS)}"
-        )
     color, style, marker = METHODS[method]
     return {"label": method, "color": color, "linestyle": style, "marker": marker}
 
@@ -502,13 +478,6 @@ def write_table(
     count = len(columns)
     places = [digits] * count if isinstance(digits, int) else list(digits)
     units = [unit] * count if isinstance(unit, str) else list(unit)
-    named = {"digits": places, "unit": units}
-    for name, cells in (named | {f"row {k!r}": v for k, v in rows.items()}).items():
-        if len(cells) != count:
-            raise ValueError(
-                f"{name} has {len(cells)} entries but there are {count} "
-                f"columns: {list(columns)}"
-            )
     # A column whose cells are all numbers is aligned at the right.
     right = [
         all(not isinstance(cells[i], str) for cells in rows.values())
