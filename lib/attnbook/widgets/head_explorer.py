@@ -74,8 +74,8 @@ class HeadExplorer(BookWidget):
         query: int | None = None,
         **traits,
     ):
-        made = {name: maps[name] for name in ("layers", "per_layer")}
-        made |= {name: maps[name] for name in ("sentences", "heads")}
+        made = {name: maps[name] for name in ("layers", "per_layer", "heads")}
+        made["sentences"] = [order_sentence(x) for x in maps["sentences"]]
         require_choice("sentence", sentence, len(made["sentences"]))
         if score not in SCORES:
             raise ValueError(f"score is {score!r}, not one of {[*SCORES]}")
@@ -142,6 +142,14 @@ class HeadExplorer(BookWidget):
             f"loss in nats.</figcaption><table><thead><tr><th>head</th>{top}"
             f"</tr></thead><tbody>{body}</tbody></table></figure>"
         )
+
+
+def order_sentence(sentence: Mapping) -> dict:
+    """Return a sentence whose scores are in the order in which they are shown."""
+    order = "title", "tokens", "losses", "induction_queries", "chance", *SCORES
+    made = {name: sentence[name] for name in order}
+    shares = [name for name in SCORES if name != "effect"]
+    return made | {"chance": {name: made["chance"][name] for name in shares}}
 
 
 def name_place(index: int, per_layer: int) -> str:

@@ -61,6 +61,10 @@ class PictureAndSound(BookWidget):
     ):
         made = [{"milliseconds": 0, **one} for one in items]
         require_choice("item", item, len(made))
+        for one in made:
+            one["steps"] = [
+                step | {"box": [float(x) for x in step["box"]]} for step in one["steps"]
+            ]
         require_choice("step", step, len(made[item]["steps"]))
         super().__init__(items=made, item=item, step=step, **traits)
 
