@@ -59,7 +59,7 @@ class PictureAndSound(BookWidget):
     def __init__(
         self, items: Sequence[Mapping], item: int = 0, step: int = 0, **traits
     ):
-        made = [{"milliseconds": 0, **one} for one in items]
+        made = [{**one, "milliseconds": one.get("milliseconds", 0)} for one in items]
         require_choice("item", item, len(made))
         for one in made:
             one["steps"] = [
