@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch_geometric.nn import GATConv, GATv2Conv
 
-from attnbook.attention.graph import attend_graph, attend_graph_v2
+from attnbook.attention.graph import attend_graph
 from precision import assert_equals_reference, draw
 from workshop.experiments.graph_network import (
     GraphAttention,
@@ -51,29 +51,6 @@ def test_gat_is_theirs(graph):
         lambda x, weight, a: beside(attend_graph(x, edges, weight, a)),
         theirs,
         (features, weight, a),
-        upstream,
-    )
-
-
-def test_gatv2_is_theirs(graph):
-    features, edges = graph
-    layer = GATv2Conv(INPUTS, WIDTH, HEADS, **PLAIN).double()
-    source, target, a, upstream = draw(
-        *[(HEADS, WIDTH, INPUTS)] * 2, (HEADS, WIDTH), (N, HEADS * WIDTH)
-    )
-
-    def theirs(features, source, target, a):
-        values = {
-            "lin_l.weight": source.flatten(0, 1),
-            "lin_r.weight": target.flatten(0, 1),
-            "att": a[None],
-        }
-        return torch.func.functional_call(layer, values, (features, edges))
-
-    assert_equals_reference(
-        lambda x, *weights: beside(attend_graph_v2(x, edges, *weights)),
-        theirs,
-        (features, source, target, a),
         upstream,
     )
 

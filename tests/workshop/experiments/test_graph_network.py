@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from attnbook.attention.graph import attend_graph, attend_graph_v2
+from attnbook.attention.graph import attend_graph
 from workshop.experiments.graph_network import (
     NEIGHBOR_LAYERS,
     GraphNetwork,
@@ -37,14 +37,13 @@ def test_neighbors_are_joined_in_both_directions_once_and_to_themselves():
     assert len(found) == len(expected)
 
 
-@pytest.mark.parametrize("name", NEIGHBOR_LAYERS)
+@pytest.mark.parametrize("name", ["mean", "GAT"])
 def test_a_layer_is_its_function(name):
     layer, x = make(name).first, draw(N, INPUTS)
     w = layer.weight
     expected = {
         "mean": lambda: attend_graph(x, EDGES, w, w.new_zeros(HEADS, 2, WIDTH)),
         "GAT": lambda: attend_graph(x, EDGES, w, layer.a),
-        "GATv2": lambda: attend_graph_v2(x, EDGES, w, w, layer.a),
     }[name]()
     torch.testing.assert_close(layer(x, EDGES), torch.cat([*expected], dim=-1))
     own = layer.compute_weights(x, EDGES)
