@@ -88,11 +88,11 @@ IN_HALF = "causal", "three heads a group", "soft-cap, alibi, window, lengths"
 BAD_LENGTHS = {
     "broken lengths": (
         {"key_lengths": torch.tensor([1.0, 2.0])},
-        "must be whole numbers, but are torch.float32",
+        r"whole numbers of shape \(2,\) on cpu, but are torch.float32",
     ),
     "too few lengths": (
         {"key_lengths": torch.tensor([1])},
-        r"must be \(2,\), one for each sequence, but are \(1,\)",
+        r"of shape \(2,\) on cpu, but are torch.int64 of shape \(1,\)",
     ),
 }
 LENGTHS_BEYOND_7 = {
