@@ -419,13 +419,6 @@ FAMILIES: dict[str, dict[str, tuple]] = {
         "pre-norm": (BLUE, "-", "o"),
         "post-norm": (ORANGE, "--", "s"),
     },
-    "kernels": {
-        "reference": (INK, "-.", "^"),
-        "tiled": (BLUE, "-", "o"),
-        "SDPA": (ORANGE, "--", "s"),
-        "FlexAttention": (GREEN, ":", "D"),
-        "query chunks": (PINK, LONG_DASHES, "v"),
-    },
 }
 METHODS = {name: look for family in FAMILIES.values() for name, look in family.items()}
 

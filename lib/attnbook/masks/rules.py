@@ -90,12 +90,10 @@ def global_tokens(T: int, S: int, positions: Sequence[int]) -> Rule:
     return rule
 
 
-def prefix(T: int, S: int, prefix: int | Int[Tensor, " B"]) -> Rule:
+def prefix(T: int, S: int, prefix: int) -> Rule:
     """Return the rule: causal, but the first `prefix` keys for all queries."""
     last = alignment_offset(T, S)
-    if isinstance(prefix, int):
-        return lambda b, h, q, k: (k <= q + last) | (k < prefix)
-    return lambda b, h, q, k: (k <= q + last) | (k < prefix[b])
+    return lambda b, h, q, k: (k <= q + last) | (k < prefix)
 
 
 def document(ids: Int[Tensor, "B S"]) -> Rule:
