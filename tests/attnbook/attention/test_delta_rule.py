@@ -128,15 +128,6 @@ def test_a_memory_can_be_forgotten_altogether():
         assert x.isfinite().all()
 
 
-def test_an_empty_sequence_leaves_the_state_alone():
-    inputs = [x[:, :, :0] for x in draw_inputs(3, 1)[:5]]
-    state = torch.ones(B, H, D, E).double()
-    for form in attend_delta_recurrent, attend_delta_chunked:
-        found = form(*inputs, state)
-        assert found.output.shape == (B, H, 0, E)
-        assert torch.equal(found.state, state)
-
-
 @pytest.mark.refusal
 @pytest.mark.parametrize(
     ("i", "change", "message"),
