@@ -14,7 +14,7 @@ from precision import assert_all_close_to, draw, run_with_gradients
 # Online softmax.
 
 
-@pytest.mark.parametrize("sizes", [[1] * 17, [5, 0, 11, 1], [0, 17]])
+@pytest.mark.parametrize("sizes", [[1] * 17, [5, 11, 1]])
 def test_chunks_give_the_softmax_of_all_scores(sizes):
     whole = 3 * draw((3, 5, 17))[0]
     whole[1, 2] = -torch.inf

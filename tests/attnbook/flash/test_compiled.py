@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attnbook.flash.options import Options
-from attnbook.flash.sizes import SHARED, TileSizes
+from attnbook.flash.sizes import SHARED
 from kernel_runs import COMPILED
 
 pytestmark = COMPILED
@@ -123,31 +123,3 @@ def test_decoding_kernels_load_ahead_and_multiply_nothing_twice(
     assert re.findall(BUFFERS, attend.ttgir) == (["2", "2"] if modern else [])
     # The four warps share the keys, not the few queries: one product each.
     assert {*re.findall(SHARES, attend.ttgir)} == ({"[1, 4]"} if modern else set())
-
-
-def test_a_launch_of_decoding_reads_no_number_of_a_tensor(monkeypatch):
-    """On the device "meta" no length and no page number can be read."""
-    from triton.runtime.jit import JITFunction
-
-    from attnbook.flash import decoding_kernels
-
-    grids = []
-    monkeypatch.setattr(
-        JITFunction, "__getitem__", lambda _, grid: lambda *a, **k: grids.append(grid)
-    )
-    B, H, G, parts = 2, 40, 2, 3
-    query, pool = (
-        torch.empty(*shape, dtype=torch.float16, device="meta")
-        for shape in ((B, H, 1, 64), (9, G, PAGE, 64))
-    )
-    table, lengths = (
-        torch.empty(*shape, dtype=torch.int64, device="meta")
-        for shape in ((B, 4), (B,))
-    )
-    tile = TileSizes(16, 16, 4, 1)
-    output = decoding_kernels.decode(
-        query, pool, pool, lengths, table, 0.1, parts, tile
-    )
-    assert output.shape == (B, H, 1, 64)
-    # The 20 heads of a group are the rows of two tiles.
-    assert grids == [(B * G * 2 * 2,), (B * H,)]

@@ -162,7 +162,6 @@ ONE = torch.ones(1, dtype=torch.bool)
         (lambda: masks.padding(torch.tensor([-1]), 5), "[-1]"),
         (lambda: masks.window(3, 3, 0), "size must be at least 1, but is 0"),
         (lambda: masks.dilated(3, 3, 1, 0), "step must be at least 1, but is 0"),
-        (lambda: masks.causal(-1, 3), "T is -1 and S is 3"),
         (lambda: masks.two_sided_window(3, 3, -2), "at least 0, but is -2"),
         (lambda: masks.global_tokens(3, 5, [0, 5]), "position 5 is not one of the 5"),
         (lambda: masks.block_sparse(torch.ones(2, 2), 2), "float32 of shape (2, 2)"),
