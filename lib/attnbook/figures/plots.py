@@ -279,7 +279,6 @@ def draw_heatmap(
     label: str = "attention weight",
     row_axis: str = "output",
     column_axis: str = "input",
-    maximum: int | float = 1.0,
     color_bar: bool = True,
 ) -> AxesImage:
     """Draw weights (T, S) as a heat map: row t has the weights of output t.
@@ -290,14 +289,13 @@ def draw_heatmap(
         label: name of the color bar.
         row_axis: what the rows are.
         column_axis: what the columns are.
-        maximum: value at the dark end of the scale, which starts at 0.
 
     Raises:
-        ValueError: if weights are not (T, S), not finite, or outside the scale.
+        ValueError: if weights are not (T, S), not finite, or not from 0 to 1.
     """
-    table = _check_weights(weights, rows, columns, maximum)
+    table = _check_weights(weights, rows, columns)
     image = ax.imshow(
-        table, cmap=HEATMAP_COLORS, vmin=0, vmax=maximum, aspect="auto", zorder=1
+        table, cmap=HEATMAP_COLORS, vmin=0, vmax=1, aspect="auto", zorder=1
     )
     longest = max(len(rows), len(columns))
     size = 9 if longest <= 16 else 7.5 if longest <= 26 else 5.6
@@ -316,7 +314,7 @@ def draw_heatmap(
     return image
 
 
-def _check_weights(weights, rows, columns, maximum) -> np.ndarray:
+def _check_weights(weights, rows, columns) -> np.ndarray:
     """Return weights as an array, or raise ValueError."""
     table = to_array(weights)
     if table.shape != (len(rows), len(columns)):
@@ -325,20 +323,14 @@ def _check_weights(weights, rows, columns, maximum) -> np.ndarray:
             f"labels and {len(columns)} column labels"
         )
     low, high = (table.min(), table.max()) if table.size else (np.nan, np.nan)
-    if not (low >= 0 and high <= maximum * (1 + 1e-6)):
+    if not (low >= 0 and high <= 1 + 1e-6):
         raise ValueError(
-            f"weights run from {low:.3g} to {high:.3g} but the scale runs "
-            f"from 0 to {maximum:g}"
+            f"weights run from {low:.3g} to {high:.3g} but the scale from 0 to 1"
         )
     return table
 
 
-def outline_cells(
-    ax: Axes,
-    links: Iterable[tuple[int, int]],
-    color: str = PALETTE["orange"],
-    style: str = "-",
-) -> None:
+def outline_cells(ax: Axes, links: Iterable[tuple[int, int]], style: str = "-") -> None:
     """Draw a frame around cells (row, column) of a map, such as known links."""
     for row, column in links:
         ax.add_patch(
@@ -347,7 +339,7 @@ def outline_cells(
                 1,
                 1,
                 fill=False,
-                edgecolor=color,
+                edgecolor=PALETTE["orange"],
                 linestyle=style,
                 linewidth=1.6,
                 zorder=3,

@@ -163,7 +163,7 @@ def test_a_map_shows_the_numbers_where_the_labels_say(weights):
     ("weights", "complaint"),
     [
         (np.eye(3), r"shape \(3, 3\) but there are 2 row labels and 2 col"),
-        ([[0.5, 1.5], [0, 1]], "from 0 to 1.5 but the scale runs from 0 to 1"),
+        ([[0.5, 1.5], [0, 1]], "from 0 to 1.5 but the scale from 0 to 1"),
         ([[np.nan, 1.0], [0, 1]], "run from nan to nan"),
     ],
 )
