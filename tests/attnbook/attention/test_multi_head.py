@@ -243,6 +243,10 @@ def test_at_gate_0_the_layer_changes_nothing_and_only_the_gate_gets_a_gradient()
     output.square().sum().backward()
     moved = [name for name, p in layer.named_parameters() if p.grad.any()]
     assert moved == ["gate"]
+    with torch.no_grad():
+        layer.gate.fill_(-0.7)
+    added = layer.attention(layer.norm(TEXT), IMAGE)
+    torch.testing.assert_close(layer(TEXT, IMAGE)[0], TEXT - math.tanh(0.7) * added)
 
 
 @pytest.mark.refusal

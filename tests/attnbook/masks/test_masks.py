@@ -115,6 +115,13 @@ def test_a_rule_is_covered_by_the_fewest_blocks(rule):
         assert mask[rows, m * size : (m + 1) * size].any()
 
 
+def test_random_blocks_are_new_ones_as_many_as_wanted_or_left():
+    taken = layouts.bigbird_layout(11, 1, 1, 0, seed=0)
+    found = layouts.random_layout(taken, 8, seed=5)
+    assert not (found & taken).any()
+    assert torch.equal(found.sum(-1), (~taken).sum(-1).clamp(max=8))
+
+
 def test_a_window_reaches_one_window_less_one_further_with_every_layer():
     mask = masks.window(23, 23, 4)
     for layers in 1, 2, 5:
