@@ -68,7 +68,7 @@ CASES = {
     "a negative scale": Case(scale=-0.3),
     "large logits": Case(offset=60.0, causal=True),
     "large negative logits": Case(offset=-60.0),
-    "alibi": Case(alibi=(2,), causal=True),
+    "alibi, a key beyond a tile": Case(T=33, S=33, alibi=(2,), causal=True),
     "alibi both ways, a text's own": Case(alibi=(2, 2), S=53),
     # Beyond the last query, the scores of steep slopes overflow.
     "alibi, steep, of both signs": Case(T=33, S=33, alibi=(2,), steepest=2.6),
