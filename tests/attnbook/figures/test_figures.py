@@ -188,6 +188,7 @@ def test_line_labels_are_at_line_ends_and_never_overlap():
         ax.plot([0, 1], [0, end], label=f"run {k}")
     ax.set_ylim(0, 10)
     label_lines(ax)
+    assert {x.xy[0] for x in ax.texts} == {1}
     heights = {x.get_text(): x.xy[1] for x in ax.texts}
     assert heights["run 2"] == pytest.approx(0.1)
     assert heights["run 0"] == pytest.approx(0.5)

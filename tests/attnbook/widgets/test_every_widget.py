@@ -50,7 +50,22 @@ def test_labels_are_escaped_in_html(stem):
     assert MARKUP in json.dumps(read_state(text), ensure_ascii=False)
 
 
+WORDS = {"title": "", "source": ["a", "b"], "reference": ["x"], "output": ["x"]}
+ALIGNED = {"with": {"output": ["x"], "weights": [[0.1, 0.9]]}, "without": WORDS}
+MAPS = {
+    "encoder": [[[[1, 0]] * 2] * 2],
+    "decoder": [[[[1]]] * 2],
+    "cross": [[[[1, 0]], [[0.2, 0.8]]]],
+}
 FALLBACKS = {
+    "alignment_player": (
+        AlignmentPlayer([WORDS | ALIGNED]),
+        "<td>x</td><td>b</td><td>0.90</td>",
+    ),
+    "translation_map": (
+        TranslationMap([WORDS | MAPS], head=1),
+        "<td>x</td><td>b</td><td>0.80</td>",
+    ),
     "cost_calculator": (
         CostCalculator("GPT-2 (small)", "T4", phase="train", n=4096, itemsize=4),
         "<th scope='row'>operations</th><td>156 GFLOP</td>",

@@ -15,6 +15,7 @@ def script():
 
 def test_the_fallback_states_a_finding_and_lists_the_recorded_heads():
     widget = make_head_explorer(["a", "b", "c", "d"])
+    assert (widget.layer, widget.head) == (1, 0)  # of the largest score
     first = widget.sentences[0]
     first["induction"] = [10, 20, 90, 20, 10, 0]
     first["effect"] = [0, 10, -30, 700, 0, 0]
