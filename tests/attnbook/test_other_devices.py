@@ -96,7 +96,6 @@ CALLS = {
     "induction": (diagnose.score_induction, WEIGHTS[0], IDS[0]),
     "uniform weights": (heads.uniform_causal_weights, T, "device"),
     "peaks": (intervals.find_peak_times, WEIGHTS[0], 0.1),
-    "norms": (explanations.multiply_weights_by_norms, WEIGHTS[:, 0, 0], M),
     "next token": (loop.compute_next_token_loss, draw(B, S, V), IDS),
     "Jensen-Shannon": (explanations.jensen_shannon, WEIGHTS[0], WEIGHTS[1]),
     "causal mask": (masks.causal, T, S, "device"),
@@ -163,10 +162,7 @@ READ_CALLS = {
     ),
 }
 READ_MODULES = {
-    **{
-        f"only {x}": (lambda x=x: attention_only.AttentionOnlyTransformer(V, x, 9), IDS)
-        for x in attention_only.METHODS
-    },
+    "circuit": (lambda: attention_only.InductionCircuit(V, 9), IDS),
     "vision": (
         lambda: vision.VisionTransformer(6, 3, C, H, 10),
         draw(B, 1, 6, 6),

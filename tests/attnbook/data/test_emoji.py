@@ -6,7 +6,6 @@ import torch
 from attnbook.data.emoji import (
     ARTISTS,
     Emoji,
-    index_words,
     list_emoji,
     load_emoji,
 )
@@ -34,13 +33,3 @@ def test_every_emoji_has_a_name_and_a_character_of_its_own():
 def test_an_unknown_artist_is_refused():
     with pytest.raises(ValueError, match=r"no artist 'apple', only \['twitter'"):
         load_emoji("apple")
-
-
-def test_a_name_of_one_word_consists_of_it_twice():
-    words, ids = index_words()
-    names = [x.name for x in list_emoji()]
-    assert words["dog"] == ids[names.index("dog")][0]
-    assert ids[names.index("dog")].unique().numel() == 1
-    apple = ids[names.index("red apple")].tolist()
-    assert apple == [words["red"], words["apple"]]
-    assert ids.amax() == len(words) - 1

@@ -7,7 +7,6 @@ import torch
 
 from attnbook import masks
 from attnbook.attention.multi_head import GroupedQueryAttention, MultiHeadAttention
-from attnbook.models.attention_only import METHODS, AttentionOnlyTransformer
 from attnbook.models.lookup_models import LookupModel
 from attnbook.models.transformer import (
     LanguageModel,
@@ -30,13 +29,6 @@ MODELS = {
     "LanguageModel": (lambda: LanguageModel(V, SIZE), (SYMBOLS,)),
     "LookupModel": (lambda: LookupModel(V, V, V, 7, 11), (PREVIOUS, SOURCE, SOURCE)),
     **{name: (make, TRANSLATED) for name, make in DECODERS.items()},
-    **{
-        f"AttentionOnlyTransformer, {name}": (
-            lambda name=name: AttentionOnlyTransformer(V, name, 16),
-            (SYMBOLS,),
-        )
-        for name in METHODS
-    },
 }
 
 

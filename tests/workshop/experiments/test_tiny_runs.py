@@ -49,7 +49,7 @@ TINY: dict[str, dict] = {
         **{"RECALL_TESTED": 4, "COPY_TESTED": 16, "TEXT_TESTED": 2, "TEXT_BATCH": 2},
     },
     "emoji": {"BATCH": 4},
-    "graphs": {"GRAPHS": 2, "TESTED": 2},
+    "graphs": {},
     "head_alarms": {"REFERENCES": ("cmudict_heads_8_0",), "WORDS": 64},
     "heads": {
         **{"COUNTS": (1, 4), "CHOICE_WORDS": 4, "LENGTHS": (2, 4)},
