@@ -123,10 +123,6 @@ MODULES = {
         draw(B, 6, 2 * S),
         IDS,
     ),
-    **{
-        f"layer {x}": (lambda make=make: make(C), X)
-        for x, make in lookup_models.SEQUENCE_LAYERS.items()
-    },
 }
 
 

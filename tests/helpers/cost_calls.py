@@ -39,11 +39,11 @@ from attnbook.models.transformer import (
     EncoderBlock,
     PreNorm,
     QKNormAttention,
-    SoftCapAttention,
 )
 from attnbook.positions.absolute import frequencies
 from attnbook.positions.biases import AlibiBias, ShawEncoding, T5Bias
 from attnbook.positions.rotary import apply_rotary, rotary_angles
+from workshop.experiments.language_models import SoftCapAttention
 
 
 def draw(*shapes):
@@ -220,7 +220,7 @@ CALLS = {
     "with normalised queries and keys": call_module(
         lambda n: QKNormAttention(n.C, n.H)
     ),
-    "soft-capped": call_module(lambda n: SoftCapAttention(n.C, n.H, 5.0)),
+    "soft-capped": call_module(lambda n: SoftCapAttention(n.C, n.H)),
     "encoder block": call_module(
         lambda n: EncoderBlock(n.C, n.H, n.F, residual=PreNorm)
     ),

@@ -24,12 +24,9 @@ Axes: links are (target position, source position), counted from 0.
 
 from dataclasses import dataclass
 from functools import cache
-from random import Random
 
 from attnbook.data import Pair, Splits, read_lines
 
-SHORTEST, LONGEST = 3, 40
-TRAINED_LENGTH = 20
 EXAMPLES = ("car", "tired", "wide")
 
 
@@ -103,35 +100,6 @@ def load_example(name: str) -> Aligned:
     if name not in EXAMPLES:
         raise ValueError(f"no example is named {name!r}; there are {[*EXAMPLES]}")
     return _read_set(name)[0]
-
-
-def sample_pairs(
-    count: int, seed: int, shortest: int = SHORTEST, longest: int = LONGEST
-) -> list[Aligned]:
-    """Draw distinct sentences of all sets, each equally likely.
-
-    Args:
-        count: how many.
-        seed: the same seed gives the same sentences.
-        shortest: fewest English words.
-        longest: most English words.
-
-    Raises:
-        ValueError: if fewer than `count` sentences have such lengths.
-    """
-    names = [name for name in _read_all() if name not in EXAMPLES]
-    found = {
-        pair.source: pair
-        for name in names
-        for pair in _read_set(name)
-        if shortest <= len(pair.source) <= longest
-    }
-    if not 1 <= count <= len(found):
-        raise ValueError(
-            f"count must be from 1 to {len(found)}, the number of sentences of "
-            f"{shortest} to {longest} words, not {count}"
-        )
-    return Random(seed).sample(list(found.values()), count)
 
 
 @cache

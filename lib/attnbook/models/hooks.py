@@ -202,25 +202,6 @@ def record_heads(model: nn.Module) -> Iterator[list[list[Tensor]]]:
         yield kept
 
 
-def average_outputs(
-    recorded: Sequence[Sequence[Tensor]],
-) -> list[Float[Tensor, "H D"]]:
-    """Return each layer's mean outputs of its heads, for mean ablation.
-
-    The mean of what `record_heads` kept is over calls, sequences and positions.
-    """
-    if not all(recorded):
-        layer = [bool(calls) for calls in recorded].index(False)
-        raise ValueError(
-            f"layer {layer} of {len(recorded)} did not run while its outputs "
-            "were recorded"
-        )
-    return [
-        torch.cat([x.transpose(1, 2).flatten(0, 1) for x in calls]).mean(dim=0)
-        for calls in recorded
-    ]
-
-
 def ablate_heads(
     model: nn.Module,
     heads: Iterable[Head],

@@ -11,7 +11,6 @@ Training runs, and what else gives the same results everywhere up to rounding, a
 
 import importlib
 import json
-import os
 import pkgutil
 import platform
 import time
@@ -36,7 +35,6 @@ from attnbook.training.loop import Trainer
 from attnbook.training.run import Run
 from workshop.experiments.scoring import make_validation_metrics, score_test_set
 
-CACHE = Path(os.environ.get("ATTNBOOK_CACHE", "~/.cache/attnbook"))
 CPU = torch.device("cpu")
 CHOSEN: ContextVar[torch.device] = ContextVar("device", default=CPU)
 
@@ -124,14 +122,10 @@ def record_results(
 
 
 def record_run(name: str, progress: bool = True) -> dict:
-    """Train and score a run, going on where an earlier try stopped.
-
-    A GPU has a checkpoint of its own: no run is trained on two devices.
-    """
+    """Train and score a run."""
     run, device = RUNS[name], get_device()
     torch.set_num_threads(1)
     data, model = run.data(), run.model().to(device)
-    kept = name if device.type == "cpu" else f"{name}-{device.type}"
     trainer = Trainer(
         model,
         data.encode(data.splits.train[:: run.every]),
@@ -139,7 +133,7 @@ def record_run(name: str, progress: bool = True) -> dict:
         run.recipe,
         make_validation_metrics(run.task, data),
     )
-    history = trainer.run(CACHE.expanduser() / f"{kept}.safetensors", progress)
+    history = trainer.run(progress)
     round_to_half(model)
     begun = time.process_time()
     results = score_test_set(run.task, data, model, run.attention)

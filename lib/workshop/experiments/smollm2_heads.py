@@ -38,7 +38,6 @@ from attnbook.diagnose.heads import (
 from attnbook.models.hooks import (
     Head,
     ablate_heads,
-    average_outputs,
     patch_heads,
     record_heads,
 )
@@ -152,7 +151,10 @@ def compute_means(model: ModernDecoder, batches: Sequence[Int[Tensor, "_ _"]]) -
     with record_heads(model) as outputs:
         for ids in batches:
             list_block_inputs(model, ids)
-    return average_outputs(outputs)
+    return [
+        torch.cat([x.transpose(1, 2).flatten(0, 1) for x in calls]).mean(dim=0)
+        for calls in outputs
+    ]
 
 
 @torch.no_grad()
