@@ -43,8 +43,8 @@ TOKENIZER = PackageFile(
     "whisper-tiny.en.json",
     "929c5252409436dce1b38a75d1abbcb5e132d170d8e324e4e04ed915fa2d22df",
 )
-# The tokens with which a transcription without times begins, and its end.
-START, END = (50257, 50362), 50256
+# The tokens with which a transcription without times begins.
+START = (50257, 50362)
 # (layer, head) of the cross-attention heads that the authors use for times.
 ALIGNMENT_HEADS = (*((1, 0), (2, 0), (2, 5), (3, 0)), *((3, 1), (3, 2), (3, 3), (3, 4)))
 

@@ -26,6 +26,9 @@ def test_silence_is_trimmed_on_both_sides():
     sound[165:410] = 0.5
     # Frames of 80 samples: the third to the sixth have some of it.
     assert torch.equal(trim_silence(sound), sound[160:480])
+    # Silence has at most 1/10,000 of the largest power: 1/100 of the amplitude.
+    sound[400:480], sound[560:640] = 0.5 * 0.012, 0.5 * 0.008
+    assert torch.equal(trim_silence(sound), sound[160:480])
     for recording in load_recordings():
         assert 0.2 < len(recording) / RATE < 1 and 0.05 < recording.abs().max() <= 1
 
