@@ -14,6 +14,7 @@ Axes: B batch, I channels of an image, H and W its rows and columns of pixels, N
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -59,16 +60,9 @@ class ConvolutionalFeatures(nn.Sequential):
     """
 
     def __init__(self, channels: Sequence[int], strides: Sequence[int]):
-        if len(strides) != len(channels) - 1:
-            raise ValueError(
-                f"{len(channels) - 1} layers need as many strides, not {len(strides)}"
-            )
         layers: list[nn.Module] = []
-        for i, stride in enumerate(strides):
-            layers += [
-                nn.Conv2d(channels[i], channels[i + 1], 3, stride, padding=1),
-                nn.ReLU(),
-            ]
+        for (before, after), stride in zip(pairwise(channels), strides, strict=True):
+            layers += [nn.Conv2d(before, after, 3, stride, padding=1), nn.ReLU()]
         super().__init__(*layers)
         self.width = channels[-1]
 

@@ -12,7 +12,6 @@ from attnbook.models.transformer import (
     LanguageModel,
     QKNormAttention,
     Size,
-    transformer,
 )
 from leak_cases import DECODERS, LENGTHS, PREVIOUS, SOURCE, C, V, X
 
@@ -25,7 +24,6 @@ MODELS = {
     "MultiHeadAttention": (lambda: MultiHeadAttention(C, 3), MASKED),
     "GroupedQueryAttention": (lambda: GroupedQueryAttention(C, 3, 1), MASKED),
     "QKNormAttention": (lambda: QKNormAttention(C, 3), MASKED),
-    "Transformer": (lambda: transformer(V, V, SIZE), TRANSLATED),
     "LanguageModel": (lambda: LanguageModel(V, SIZE), (SYMBOLS,)),
     "LookupModel": (lambda: LookupModel(V, V, V, 7, 11), (PREVIOUS, SOURCE, SOURCE)),
     **{name: (make, TRANSLATED) for name, make in DECODERS.items()},

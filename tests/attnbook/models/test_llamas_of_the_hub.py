@@ -122,19 +122,11 @@ def test_both_generations_of_configurations_are_read(change):
         ({"attention_bias": True}, "attention_bias True, but .* needs False"),
         ({"rope_scaling": {"type": "yarn"}}, "rope_type 'yarn'"),
         ({"head_dim": 8}, "8 wide, but 3 heads .* width 18 must be 6"),
-        ({"vocab_size": 0}, "symbols must be at least 1, not 0"),
     ],
 )
 def test_a_configuration_of_another_model_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         read_llama_config(THEIRS | change)
-
-
-@pytest.mark.refusal
-def test_a_configuration_without_a_size_is_refused():
-    del (values := dict(THEIRS))["hidden_size"]
-    with pytest.raises(ValueError, match="no 'hidden_size'"):
-        read_llama_config(values)
 
 
 @pytest.mark.refusal

@@ -14,7 +14,6 @@ from attnbook.models.lookup_models import (
     AssociativeRecallModel,
     LookupModel,
     RelationModel,
-    draw_copying,
     draw_lookup,
     draw_relation,
     draw_tables,
@@ -29,13 +28,6 @@ NAMES, COLORS, C = 8, 5, 7
 
 def rng(seed=0):
     return torch.Generator().manual_seed(seed)
-
-
-def test_the_target_of_copying_is_the_symbol_at_the_position():
-    task = draw_copying(B, S, V, rng())
-    assert torch.equal(task.answer, task.values.gather(1, task.queries))
-    assert torch.equal(task.keys, task.queries)
-    assert task.values.unique().tolist() == list(range(V))
 
 
 def test_each_name_occurs_once_and_its_partner_is_the_target():

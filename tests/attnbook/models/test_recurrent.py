@@ -7,14 +7,12 @@ from torch import nn
 from attnbook.attention import recurrent
 from attnbook.attention.recurrent import context
 from attnbook.models.recurrent import BahdanauDecoder, Encoder, run_recurrent
-from attnbook.models.transformer import Size, transformer
 from leak_cases import (
     DECODERS,
     LENGTHS,
     PREVIOUS,
     SOURCE,
     C,
-    V,
     build_global,
 )
 from small_models import LENGTHS as ENDS
@@ -24,7 +22,6 @@ EVERY = DECODERS | {
     "Luong, fed, LSTM": lambda: build_global(
         recurrent.DotScore(C, C), feeding=True, recurrent=nn.LSTM
     ),
-    "Transformer": lambda: transformer(V, V, Size(C, 3, 17, 2)).eval(),
 }
 
 

@@ -44,13 +44,6 @@ def test_batches_hold_every_pair_once_in_the_seeds_order():
     assert made == draw_batches(pairs, 8, seed=1) != draw_batches(pairs, 8, seed=2)
 
 
-def test_a_batch_holds_pairs_of_similar_length():
-    pairs = [([4] * n, [4]) for n in (1, 9, 2, 8, 1, 9, 2, 8)]
-    for batch in draw_batches(pairs, 4, seed=0):
-        lengths = [len(source) for source, _ in batch]
-        assert max(lengths) - min(lengths) <= 1
-
-
 def test_a_step_uses_its_rate_and_is_reported_before_the_update():
     weight = torch.nn.Parameter(torch.tensor([2.0]))
     drawn, seen = iter([1.0, 3.0]), []
