@@ -50,6 +50,7 @@ def test_the_digit_is_whole_in_its_box_and_clutter_is_elsewhere():
     images, labels = load_digits("test")
     drawn = draw_cluttered_digits(images, labels, 20, rng())
     assert drawn.images.shape == (20, 1, CANVAS, CANVAS)
+    lighter = 0
     for canvas, label, box in zip(*drawn, strict=True):
         top, left, bottom, right = box.tolist()
         assert 0 <= top < bottom <= CANVAS and 0 <= left < right <= CANVAS
@@ -60,10 +61,12 @@ def test_the_digit_is_whole_in_its_box_and_clutter_is_elsewhere():
             digit = image[first:last, start:end]
             if digit.shape == part.shape:
                 found.append(bool((digit <= part).all()))
+                lighter += int(found[-1] and bool((digit < part).any()))
         assert any(found)
         rest = canvas[0].clone()
         rest[top:bottom, left:right] = 0.0
         assert (rest > 0.7).sum() > 20
+    assert lighter  # where two overlap, the lighter pixel counts
 
 
 def test_a_shrunk_image_has_the_means_of_squares():

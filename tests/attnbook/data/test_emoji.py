@@ -3,12 +3,7 @@
 import pytest
 import torch
 
-from attnbook.data.emoji import (
-    ARTISTS,
-    Emoji,
-    list_emoji,
-    load_emoji,
-)
+from attnbook.data.emoji import ARTISTS, list_emoji, load_emoji
 
 
 @pytest.mark.parametrize("artist", ARTISTS)
@@ -20,13 +15,6 @@ def test_every_artist_drew_every_emoji_in_its_colors_and_the_right_way_up(artist
     assert red > green
     tree = (images[names.index("palm tree")] < 255).any(0)
     assert tree[:10].sum() > tree[10:].sum()  # the crown is above the trunk
-
-
-def test_every_emoji_has_a_name_and_a_character_of_its_own():
-    emoji = list_emoji()
-    assert emoji[0] == Emoji("🐶", "dog", "animal")
-    assert len({x.name for x in emoji}) == len({x.character for x in emoji}) == 144
-    assert all(1 <= len(x.name.split()) <= 2 for x in emoji)
 
 
 @pytest.mark.refusal

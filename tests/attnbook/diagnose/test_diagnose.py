@@ -234,3 +234,6 @@ def test_rollout_is_the_sum_over_all_paths_from_an_input_to_an_output():
             share = share * layer[after, before]
         paths[path[-1], path[0]] += share
     torch.testing.assert_close(attention_rollout(weights), paths)
+    weights[:, :, 0] = 0.0  # a query without keys
+    rows = attention_rollout(weights).sum(-1)
+    torch.testing.assert_close(rows, torch.ones(T).double())

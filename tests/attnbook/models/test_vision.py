@@ -65,6 +65,10 @@ def test_position_zero_is_the_class_token():
     torch.testing.assert_close(x[1, 0], model.class_token + table[0])
     patch = model.project(IMAGES[1, :, :3, 3:].flatten()) + table[2]
     torch.testing.assert_close(x[1, 2], patch)
+    logits = model(IMAGES)
+    for block in model.blocks:
+        x = block(x)
+    torch.testing.assert_close(logits, model.output(model.norm(x[:, 0])))
 
 
 def test_a_pooled_classifier_weighs_its_convolutions_features():
@@ -81,10 +85,12 @@ def test_a_pooled_classifier_weighs_its_convolutions_features():
 
 
 def test_mass_in_boxes_counts_parts_of_cells():
-    weights = torch.tensor([[[0.4, 0.1], [0.2, 0.3]]]).repeat(4, 1, 1)
-    boxes = torch.tensor([[0, 0, 8, 8], [0, 0, 4, 4], [2, 0, 4, 8], [3, 3, 5, 5]])
+    weights = torch.tensor([[[0.4, 0.1], [0.2, 0.3]]]).repeat(5, 1, 1)
+    boxes = torch.tensor(
+        [[0, 0, 8, 8], [0, 0, 4, 4], [2, 0, 4, 8], [3, 3, 5, 5], [0, 0, 2, 2]]
+    )
     found = measure_mass_in_boxes(weights, boxes, 8)
-    torch.testing.assert_close(found, torch.tensor([1, 0.4, 0.25, 1 / 16]))
+    torch.testing.assert_close(found, torch.tensor([1, 0.4, 0.25, 1 / 16, 0.1]))
 
 
 CLIPS = torch.rand(2, 5, 8, 8, generator=RNG)

@@ -58,6 +58,11 @@ def test_a_tone_is_loudest_in_its_band(hertz):
     bin_ = round(hertz / (RATE / 2) * 200)
     wanted = filters[:, bin_].argmax()
     assert abs(int(found[:, 25].argmax()) - int(wanted)) <= 1
+    softer = log_mel_spectrogram(make_tone(hertz) / 10, RATE, seconds=1)
+    # A tenth of the amplitude is a hundredth of the power, divided by four.
+    torch.testing.assert_close(found.amax() - softer.amax(), torch.tensor(0.5))
+    area = make_mel_filters(5, 4001).sum(dim=1) * RATE / 2 / 4000
+    torch.testing.assert_close(area, torch.ones(5), rtol=1e-3, atol=0)
 
 
 def test_silence_after_the_sound_has_the_smallest_value():

@@ -1,5 +1,7 @@
 """Records are read, refused where they are broken, and fit shipped weights."""
 
+import json
+
 import pytest
 
 from attnbook import records
@@ -30,6 +32,7 @@ def test_loading_a_record_prints_its_origin(capsys):
     record = load_record(name)
     printed = capsys.readouterr().out
     assert printed == f"{describe_provenance(record)}\n" and name in printed
+    assert f"{record['cpu_s'] / 60:.1f} CPU minutes" in printed
     load_record(name, say=False)
     assert capsys.readouterr().out == ""
 
@@ -61,6 +64,10 @@ def test_an_unknown_run_is_refused_with_near_names(capsys):
     [
         ("{", "broken at line 1, column 2"),
         ('{"name": "x"}', r"lacks \['command'"),
+        (
+            json.dumps(dict.fromkeys(records.REQUIRED_FIELDS, "y")),
+            "holds the run 'y', not 'x'",
+        ),
     ],
 )
 def test_a_broken_record_is_refused_in_one_sentence(tmp_path, text, message):
