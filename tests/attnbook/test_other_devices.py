@@ -97,10 +97,6 @@ MODULES = {
         draw(B, 6, 2 * S),
         IDS,
     ),
-    **{
-        f"layer {x}": (lambda make=make: make(C), X)
-        for x, make in lookup_models.SEQUENCE_LAYERS.items()
-    },
 }
 
 
@@ -136,10 +132,7 @@ READ_CALLS = {
     ),
 }
 READ_MODULES = {
-    **{
-        f"only {x}": (lambda x=x: attention_only.AttentionOnlyTransformer(V, x, 9), IDS)
-        for x in attention_only.METHODS
-    },
+    "circuit": (lambda: attention_only.InductionCircuit(V, 9), IDS),
     "vision": (
         lambda: vision.VisionTransformer(6, 3, C, H, 10),
         draw(B, 1, 6, 6),

@@ -4,7 +4,7 @@ The table is dated: it was read from one release of the package, whose version
 and date `RELEASE` has.
 
 Source: the configurations in `transformers`, Apache-2.0; the rules of each
-    column are in files/attention_census/README.md.
+    column are in `workshop.derive.attention_census`.
 """
 
 from functools import cache

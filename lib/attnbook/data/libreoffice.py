@@ -5,8 +5,7 @@ on either side) in any split, and lengths up to 50 words are drawn evenly, so
 that BLEU can be read by length. Both splits are therefore harder than a
 random draw of the same text.
 
-Source: Debian packages of LibreOffice 7.4.7, see
-    files/libreoffice/README.md;
+Source: Debian packages of LibreOffice 7.4.7, see derive/libreoffice.py;
     subwords by Sennrich et al. (2016), https://arxiv.org/abs/1508.07909
 """
 

@@ -1,7 +1,6 @@
-"""What writes data files again, and their checksums.
+"""How each data file came to be: scripts that write the same bytes again.
 
-The files of other folders come from fixed versions of packages. Their README says
-which, and where in this repository's history their script is.
+Source: each script names the package it reads.
 """
 
 import bz2

@@ -12,8 +12,7 @@ def main(words: list[str] | None = None) -> None:
     known = find_experiments()
     parser = argparse.ArgumentParser(
         prog="python -m workshop.experiments",
-        description="Repeat recorded runs and write their files. An "
-        "interrupted training run goes on from its last epoch.",
+        description="Repeat recorded runs and write their files",
         epilog=f"runs: {', '.join(known)}",
     )
     parser.add_argument("name", nargs="+", help="a run, or how its name begins")

@@ -1,240 +1,30 @@
-"""When attention over neighbors pays: drawn lookups, and linked help pages.
+"""When attention over neighbors pays: help pages that are linked.
 
-A layer projects the features of each node and returns for each node a weighted
-mean of its neighbors' projections, in several heads. The layers differ in the
-weights alone: equal for all neighbors, GAT's or GATv2's. On a graph whose only
-edges lead from each node to itself, every weight is 1 and all layers are the
-same linear layer; a network on such a graph is a multilayer perceptron (MLP).
-
-Source: Veličković et al. (2018), sections 2.1 and 3.3,
-    https://arxiv.org/abs/1710.10903, without dropout of the attention weights;
-    Brody, Alon and Yahav (2022), section 3.3,
-    https://arxiv.org/abs/2105.14491, with one weight matrix for sources and
-    targets, so that both kinds have about as many parameters.
-Axes: N nodes, E edges, I width of the features, H heads, F width of a head, K
-    classes
+Source: the pages are those of the Debian package libreoffice-help-en-us 7.4.7, see
+    workshop/derive/help_graph.py and files/libreoffice/README.md
+Axes: N pages, E edges, I words
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from attnbook.attention.graph import (
-    average_neighbors,
-    check_edges,
-    score_dynamic,
-    score_static,
-    softmax_by_target,
-)
-from attnbook.data.graphs import (
-    GraphTask,
-    HelpGraph,
-    draw_labeled,
-    draw_lookup,
-    load_help_graph,
-)
+from attnbook.data import read_file, read_lines
 from attnbook.models.devices import use_seed
 from attnbook.models.recurrent import count_parameters
 from attnbook.training.loop import optimize
+from workshop.experiments.graph_network import (
+    NEIGHBOR_LAYERS,
+    GraphNetwork,
+    join_neighbors,
+    join_selves,
+)
 from workshop.experiments.record import recorded, sweep
-
-
-def join_neighbors(links: Int[Tensor, "2 L"], nodes: int) -> Int[Tensor, "2 E"]:
-    """Return the edges of links in both directions and of each node to itself.
-
-    Each edge is there once.
-    """
-    check_edges(links, nodes)
-    found = torch.cat([links, links.flip(0), join_selves(nodes)], dim=1)
-    return found.unique(dim=1)
-
-
-def join_selves(nodes: int) -> Int[Tensor, "2 N"]:
-    """Return the edges of each node to itself."""
-    return torch.arange(nodes).expand(2, nodes)
-
-
-class NeighborMean(nn.Module):
-    """Returns the mean of the neighbors' projections; the heads do not differ."""
-
-    def __init__(self, inputs: int, width: int, heads: int):
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(heads, width, inputs))
-        nn.init.normal_(self.weight, std=inputs**-0.5)
-
-    def score(
-        self, projected: Float[Tensor, "H N F"], edges: Int[Tensor, "2 E"]
-    ) -> Float[Tensor, "H E"]:
-        """Return the scores of the edges: zeros, so that all weigh the same."""
-        return projected.new_zeros(len(projected), edges.shape[1])
-
-    def compute_weights(
-        self, features: Float[Tensor, "N I"], edges: Int[Tensor, "2 E"]
-    ) -> Float[Tensor, "H E"]:
-        """Return the weight of each edge, with the sum 1 into each node."""
-        scores = self.score(features @ self.weight.mT, edges)
-        return softmax_by_target(scores, edges[1], len(features))
-
-    def forward(
-        self,
-        features: Float[Tensor, "N I"],
-        edges: Int[Tensor, "2 E"],
-        weights: Float[Tensor, "H E"] | None = None,
-    ) -> Float[Tensor, "N HF"]:
-        """Return the heads' means, one head after the other."""
-        projected = features @ self.weight.mT
-        if weights is None:
-            scores = self.score(projected, edges)
-            weights = softmax_by_target(scores, edges[1], len(features))
-        output = average_neighbors(projected, edges, weights)
-        return output.transpose(0, 1).flatten(1)
-
-
-class GraphAttention(NeighborMean):
-    """GAT: weights the neighbors by its static score."""
-
-    def __init__(self, inputs: int, width: int, heads: int):
-        super().__init__(inputs, width, heads)
-        self.a = nn.Parameter(torch.empty(heads, 2, width))
-        nn.init.normal_(self.a, std=width**-0.5)
-
-    def score(
-        self, projected: Float[Tensor, "H N F"], edges: Int[Tensor, "2 E"]
-    ) -> Float[Tensor, "H E"]:
-        return score_static(projected, edges, self.a)
-
-
-class GraphAttentionV2(NeighborMean):
-    """GATv2: weights the neighbors by its dynamic score."""
-
-    def __init__(self, inputs: int, width: int, heads: int):
-        super().__init__(inputs, width, heads)
-        self.a = nn.Parameter(torch.empty(heads, width))
-        nn.init.normal_(self.a, std=width**-0.5)
-
-    def score(
-        self, projected: Float[Tensor, "H N F"], edges: Int[Tensor, "2 E"]
-    ) -> Float[Tensor, "H E"]:
-        return score_dynamic(projected, projected, edges, self.a)
-
-
-NEIGHBOR_LAYERS: dict[str, type[NeighborMean]] = {
-    "mean": NeighborMean,
-    "GAT": GraphAttention,
-    "GATv2": GraphAttentionV2,
-}
-
-
-class GraphNetwork(nn.Module):
-    """Two layers of one kind, with ELU and dropout between them.
-
-    `width` and `heads` are those of the first layer; the second has one head.
-    """
-
-    def __init__(
-        self,
-        layer: type[NeighborMean],
-        inputs: int,
-        classes: int,
-        width: int = 8,
-        heads: int = 8,
-        dropout: float = 0.6,
-    ):
-        super().__init__()
-        self.first = layer(inputs, width, heads)
-        self.second = layer(width * heads, classes, 1)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(
-        self,
-        features: Float[Tensor, "N I"],
-        edges: Int[Tensor, "2 E"],
-        second_edges: Int[Tensor, "2 E2"] | None = None,
-        weights: Sequence[Tensor | None] = (None, None),
-    ) -> Float[Tensor, "N K"]:
-        check_edges(edges, len(features))
-        hidden = self.encode(features, edges, weights[0])
-        second = edges if second_edges is None else second_edges
-        return self.second(hidden, second, weights[1])
-
-    def encode(
-        self,
-        features: Float[Tensor, "N I"],
-        edges: Int[Tensor, "2 E"],
-        weights: Float[Tensor, "H E"] | None = None,
-    ) -> Float[Tensor, "N HF"]:
-        """Return what the second layer reads."""
-        hidden = self.first(self.dropout(features), edges, weights)
-        return self.dropout(F.elu(hidden))
-
-
-TASK_SEEDS, TASK_RATE = (0, 1, 2), 1e-2
-GRAPHS, SIZES, LOOKUP_STEPS = 16, (8, 16), 800
-LOOKERS = (("mean", 1), ("GAT", 1), ("GAT", 8), ("GATv2", 1))  # and heads
-TESTED = 8  # newly drawn graphs
-WIDTH = 32  # of the hidden layer, in all heads together
-
-
-def classify(model: GraphNetwork, task: GraphTask) -> Float[Tensor, "T K"]:
-    """Return the logits; with its edges, the second layer is linear."""
-    selves = join_selves(len(task.features))
-    return model(task.features, task.edges, selves)[: len(task.labels)]
-
-
-def train_lookup(size: int, method: str, heads: int, seed: int) -> GraphNetwork:
-    """Train on a new graph each step; the rate decreases linearly to 0."""
-    rng = torch.Generator().manual_seed(seed)
-    inputs = draw_lookup(GRAPHS, size, rng).features.shape[1]
-    with use_seed(seed):
-        layer = NEIGHBOR_LAYERS[method]
-        model = GraphNetwork(layer, inputs, size, WIDTH // heads, heads, 0.0)
-    optimize(
-        torch.optim.Adam(model.parameters(), lr=TASK_RATE),
-        (draw_lookup(GRAPHS, size, rng) for _ in range(LOOKUP_STEPS)),
-        lambda task: F.cross_entropy(classify(model, task), task.labels),
-        lambda step: TASK_RATE * (1 - step / LOOKUP_STEPS),
-    )
-    return model.eval()
-
-
-@torch.no_grad()
-def score_lookup(model: GraphNetwork, size: int) -> dict:
-    """Return accuracy and weight on right neighbors, on graphs of no training."""
-    rng = torch.Generator().manual_seed(10**6)
-    tasks = [draw_lookup(GRAPHS, size, rng) for _ in range(TESTED)]
-    found = [classify(model, x).argmax(-1) == x.labels for x in tasks]
-    masses = []
-    for task in tasks:
-        weights = model.first.compute_weights(task.features, task.edges)
-        given = task.edges[1], task.right, len(task.labels)
-        shares = torch.stack([measure_mass(head, *given)[0] for head in weights])
-        masses.append(float(shares.mean()))
-    return {
-        "accuracy": float(torch.cat(found).double().mean()),
-        "mass": sum(masses) / len(masses),
-    }
-
-
-@recorded(seeds=TASK_SEEDS)
-def graph_lookup() -> list[dict]:
-    """Record the accuracy of lookups: one head and eight, GAT and GATv2.
-
-    Source: the lookup is that of Brody, Alon and Yahav (2022), section 4.1,
-        https://arxiv.org/abs/2105.14491
-    """
-    rows = []
-    for size in SIZES:
-        for method, heads in LOOKERS:
-            for seed in TASK_SEEDS:
-                row = {"size": size, "method": method, "heads": heads, "seed": seed}
-                rows.append(row | score_lookup(train_lookup(**row), size))
-    return rows
-
 
 HELP_SEEDS = (0, 1, 2, 3, 4)
 LABELED, HELP_STEPS, HELP_RATE, DECAY = 20, 80, 5e-3, 5e-4
@@ -248,6 +38,41 @@ METHODS = {
     "mean, random links": ("mean", "random"),
     "GAT, random links": ("GAT", "random"),
 }
+
+
+@dataclass(frozen=True)
+class HelpGraph:
+    """The pages, their words and their links."""
+
+    pages: list[str]  # names such as "scalc/guide/fraction_enter.html"
+    words: list[str]  # those that are counted
+    features: Float[Tensor, "N I"]  # 1 where a page contains a word, and 0
+    links: Int[Tensor, "2 E"]  # the page that contains a link, and its target
+    classes: list[str]  # the names of the folders
+    labels: Int[Tensor, " N"]  # the number of each page's class
+
+
+def load_help_graph() -> HelpGraph:
+    """Return the pages of LibreOffice's help; a page's class is its folder."""
+    words = read_file("libreoffice/graph_words.txt").decode().splitlines()
+    rows = [x.split("\t") for x in read_lines("libreoffice/graph.tsv.bz2")]
+    pages = [name for name, _, _ in rows]
+    folders = [name.partition("/")[0] for name in pages]
+    classes = sorted(set(folders))
+    features = torch.zeros(len(rows), len(words))
+    for row, (_, _, found) in zip(features, rows, strict=True):
+        row[[int(x) for x in found.split()]] = 1.0
+    pairs = [(i, int(x)) for i, row in enumerate(rows) for x in row[1].split()]
+    labels = torch.tensor([classes.index(x) for x in folders])
+    return HelpGraph(pages, words, features, torch.tensor(pairs).T, classes, labels)
+
+
+def draw_labeled(
+    labels: Int[Tensor, " N"], count: int, rng: torch.Generator
+) -> Int[Tensor, " _"]:
+    """Return `count` random nodes of each class: those to train on."""
+    order = torch.randperm(len(labels), generator=rng)
+    return torch.cat([order[labels[order] == k][:count] for k in labels.unique()])
 
 
 class Trained(NamedTuple):
@@ -265,7 +90,7 @@ def make_edges(graph: HelpGraph, kind: str, rng: torch.Generator) -> Int[Tensor,
     """Return the edges of a kind, with one from each node to itself."""
     nodes, links = len(graph.pages), graph.links
     if kind == "selves":
-        return join_selves(nodes)
+        return join_selves(links, nodes)
     if kind == "random":
         links = torch.randint(nodes, links.shape, generator=rng)
     if kind == "same class":

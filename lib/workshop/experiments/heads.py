@@ -14,12 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnbook.attention.multi_head import GroupedQueryAttention
+from attnbook.attention.self_attention import self_attention
 from attnbook.models import lookup_models as task
 from attnbook.models.devices import use_seed
 from attnbook.models.lookup_models import (
-    PROJECTIONS,
     RELATIONS,
-    SEQUENCE_LAYERS,
     RelationBatch,
     RelationModel,
     compute_gradient_norms_at_ends,
@@ -251,6 +250,27 @@ NAMES, COLORS, PROJECTION_WIDTH, BATCH, RATE = 8, 5, 32, 64, 5e-3
 PROJECTION_STEPS, PROJECTION_SEEDS = (1000, 4000), range(5)
 
 
+def flip_half_of_key(
+    x: Tensor, W_query: Tensor, W_key: Tensor, W_value: Tensor
+) -> Tensor:
+    """Return self-attention whose keys are queries, half of them negated.
+
+    The scores are symmetric, as with equal matrices, but a position's score with itself
+    may be small or negative.
+    """
+    signs = torch.ones_like(W_query[:, :1])
+    signs[::2] = -1
+    return self_attention(x, W_query, signs * W_query, W_value)
+
+
+# Versions of self-attention, by their projections.
+PROJECTIONS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
+    "three projections": self_attention,
+    "W_q = W_k": lambda x, query, key, value: self_attention(x, query, query, value),
+    "W_k = W_q, half negated": flip_half_of_key,
+}
+
+
 def train_relation(version: str, relation: str, seed: int) -> dict[str, list[float]]:
     """Train one version on one relation; return its errors after some steps.
 
@@ -300,10 +320,29 @@ def projections() -> dict:
 LENGTHS, PATH_SEEDS, PATH_WIDTH = (2, 4, 8, 16, 32, 64, 128, 256, 512), range(5), 64
 
 
+class SelfAttentionLayer(nn.Module):
+    """One layer of self-attention with the interface of `nn.GRU`."""
+
+    def __init__(self, width: int, *_: int, batch_first: bool):
+        super().__init__()
+        self.projections = nn.Parameter(torch.randn(3, width, width) / width**0.5)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        return self_attention(x, *self.projections), None
+
+
+LAYERS: dict[str, type[nn.Module]] = {
+    "rnn": nn.RNN,
+    "gru": nn.GRU,
+    "lstm": nn.LSTM,
+    "attention": SelfAttentionLayer,
+}
+
+
 def measure_gradient_norm(kind: str, length: int, seed: int) -> float:
     """Return how much the first input changes the last output, in float64."""
     with use_seed(seed):
-        model = SEQUENCE_LAYERS[kind](PATH_WIDTH).double()
+        model = LAYERS[kind](PATH_WIDTH, PATH_WIDTH, batch_first=True).double()
         x = torch.randn(8, length, PATH_WIDTH, dtype=torch.float64)
         upstream = torch.randn(8, PATH_WIDTH, dtype=torch.float64)
     return compute_gradient_norms_at_ends(model, x, upstream)[0]
@@ -322,6 +361,6 @@ def path_length() -> dict:
                 [measure_gradient_norm(kind, n, seed) for seed in PATH_SEEDS]
                 for n in LENGTHS
             ]
-            for kind in SEQUENCE_LAYERS
+            for kind in LAYERS
         }
     }

@@ -6,6 +6,7 @@ Axes: B batch, T positions, H heads, C model width, D width of a head
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from attnbook.attention.multi_head import GroupedQueryAttention, MultiHeadAttention
 from attnbook.attention.self_attention import causal_mask
@@ -26,7 +27,7 @@ from attnbook.models.transformer import (
     QKNormAttention,
     RMSNorm,
     Size,
-    SoftCapAttention,
+    soft_cap,
 )
 from attnbook.training.language_modeling import (
     RECIPE,
@@ -117,10 +118,19 @@ def norms_training() -> dict:
 
 STABILITY_SIZE = Size(32, 4, 128, 2, residual=PreNorm)
 CAP = 10.0  # of the soft-capped scores
+
+
+class SoftCapAttention(MultiHeadAttention):
+    """Multi-head attention whose scores lie between -CAP and CAP."""
+
+    def scores(self, query: Tensor, key: Tensor) -> Tensor:
+        return soft_cap(super().scores(query, key), CAP)
+
+
 VARIANTS: dict[str, Callable[[int, int], MultiHeadAttention]] = {
     "plain": MultiHeadAttention,
     "normed": QKNormAttention,
-    "capped": lambda width, heads: SoftCapAttention(width, heads, CAP),
+    "capped": SoftCapAttention,
 }
 STABILITY_RATES, STABILITY_STEPS, STABILITY_EVERY = (3e-3, 3e-2, 1e-1), 200, 10
 

@@ -7,7 +7,6 @@ module of this package, so that a new theme is one new file.
 
 import importlib
 import json
-import os
 import pkgutil
 import platform
 import time
@@ -29,8 +28,6 @@ from attnbook.records import RECORDS, WEIGHTS
 from attnbook.training.loop import Trainer
 from attnbook.training.run import Run
 from workshop.experiments.scoring import make_validation_metrics, score_test_set
-
-CACHE = Path(os.environ.get("ATTNBOOK_CACHE", "~/.cache/attnbook"))
 
 EXPERIMENTS: dict[str, Callable[[], dict]] = {}
 RUNS: dict[str, Run] = {}
@@ -115,7 +112,7 @@ def record_run(name: str, progress: bool = True) -> dict:
         run.recipe,
         make_validation_metrics(run.task, data),
     )
-    history = trainer.run(CACHE.expanduser() / f"{name}.safetensors", progress)
+    history = trainer.run(progress)
     round_to_half(model)
     begun = time.process_time()
     results = score_test_set(run.task, data, model, run.attention)

@@ -1,9 +1,10 @@
 """SmolLM2's heads: scores, ablation, patching, and maps for the head explorer.
 
-Then attention sinks.
+Then what the heads match and write, and attention sinks.
 
-Axes: L layers, B sequences, H heads, G groups, T positions, D width of a head,
-    C model width
+Axes: L layers, B sequences, H heads, G groups, T positions, P pairs of query and key,
+    R distances, D width of a head, V symbols, N symbols that are looked at, C model
+    width
 """
 
 import random
@@ -37,11 +38,11 @@ from attnbook.diagnose.heads import (
 from attnbook.models.hooks import (
     Head,
     ablate_heads,
-    average_outputs,
     patch_heads,
     record_heads,
 )
-from attnbook.models.modern_decoder import ModernDecoder, RotaryAttention
+from attnbook.models.modern_decoder import CachedBlock, ModernDecoder, RotaryAttention
+from attnbook.positions.rotary import rotate
 from attnbook.records import read_record
 from workshop.experiments.record import recorded
 from workshop.experiments.smollm2 import (
@@ -54,6 +55,7 @@ from workshop.experiments.smollm2 import (
     compute_logits,
     cut_texts,
     draw_batches,
+    draw_repeated,
     draw_tokens,
     draw_unrepeated,
     list_block_inputs,
@@ -147,7 +149,10 @@ def compute_means(model: ModernDecoder, batches: Sequence[Int[Tensor, "_ _"]]) -
     with record_heads(model) as outputs:
         for ids in batches:
             list_block_inputs(model, ids)
-    return average_outputs(outputs)
+    return [
+        torch.cat([x.transpose(1, 2).flatten(0, 1) for x in calls]).mean(dim=0)
+        for calls in outputs
+    ]
 
 
 @torch.no_grad()
@@ -600,6 +605,149 @@ def smollm2_head_explorer() -> dict:
             for one in chosen
         ],
     }
+
+
+CIRCUIT_SEED, SEQUENCES, COUNT = 600, 6, 40
+DISTANCES = 64  # distances 0 to 63
+SHOWN = 3  # heads of each kind whose curves are kept
+SYMBOLS = 1000  # N
+
+
+def project_unrotated(
+    block: CachedBlock, x: Float[Tensor, "B T C"]
+) -> tuple[Float[Tensor, "B H T D"], Float[Tensor, "B H T D"]]:
+    """Return queries and keys of each head before the rotation."""
+    attention = block.attention
+    x = block.norms[0](x)
+    query = split_heads(attention.query(x), attention.heads)
+    key = split_heads(attention.key(x), attention.groups)
+    shared = attention.heads // attention.groups
+    return query, key.repeat_interleave(shared, dim=1)
+
+
+def score_at_distances(
+    query: Float[Tensor, "P D"], key: Float[Tensor, "P D"], base: float, reach: int
+) -> Float[Tensor, "P R"]:
+    """Return the scores of pairs, the query 0 to `reach - 1` after the key."""
+    P, D = query.shape
+    distances = torch.arange(reach, device=query.device)
+    spread = query[None, :, None].expand(1, P, reach, D)
+    rotated = rotate(spread, distances, base)[0]
+    return (rotated @ key[:, :, None])[..., 0] / D**0.5
+
+
+def pair_up(
+    query: Float[Tensor, "B T D"], key: Float[Tensor, "B T D"], count: int
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return pairs of contents on repeated random tokens."""
+    places = torch.arange(1, count)  # in the first copy, from 1
+    queries = query[:, count + places]
+    keys = key[:, 1 + places]
+    moved = torch.stack([keys[b].roll(5 + 3 * b, dims=0) for b in range(len(keys))])
+    flat = [x.flatten(0, 1) for x in (queries, keys, moved)]
+    return {"match": (flat[0], flat[1]), "other": (flat[0], flat[2])}
+
+
+def describe_match(
+    model: ModernDecoder, inputs: list[Float[Tensor, "B T C"]], head: Head, count: int
+) -> dict:
+    """Return a head's scores by distance, of matching and of other pairs."""
+    layer, number = head
+    block = model.blocks[layer]
+    query, key = project_unrotated(block, inputs[layer])
+    pairs = pair_up(query[:, number], key[:, number], count)
+    found: dict = {"head": list(head)}
+    for name, (queries, keys) in pairs.items():
+        scores = score_at_distances(queries, keys, block.attention.base, DISTANCES)
+        whole = scores.var(correction=0)
+        found[name] = {
+            "mean": tabulate(scores.mean(dim=0), 3),
+            "deviation": tabulate(scores.std(dim=0), 3),
+            "variance": {  # shares of it
+                name: float(scores.mean(dim=dim).var(correction=0) / whole)
+                for name, dim in (("distance", 0), ("content", 1))
+            },
+        }
+    return found
+
+
+def apply_output_value(
+    attention: RotaryAttention, x: Float[Tensor, "N C"], head: int
+) -> Float[Tensor, "N C"]:
+    """Return what a head adds to the residual stream if it attends to x alone."""
+    D = x.shape[1] // attention.heads
+    group = head // (attention.heads // attention.groups)
+    W_value = attention.value.weight[group * D : (group + 1) * D]
+    W_output = attention.output.weight[:, head * D : (head + 1) * D]
+    return x @ W_value.T @ W_output.T
+
+
+def measure_copying_heads(
+    model: ModernDecoder, x: list[Float[Tensor, "N C"]], ids: Int[Tensor, " N"]
+) -> dict:
+    """Return, by head (L, H), how well its OV circuit names the token it reads.
+
+    `top` is the share of tokens whose own logit is raised most of all N; `rank` the
+    median share of the other tokens whose logit is raised more.
+    """
+    table = model.embed.get_parameter("table.weight")[ids] * model.norm.weight
+    top, rank = [], []
+    for block, inputs in zip(model.blocks, x, strict=True):
+        normed = block.get_submodule("norms.0")(inputs)
+        for head in range(block.attention.heads):
+            logits = apply_output_value(block.attention, normed, head) @ table.T
+            above = (logits > logits.diagonal()[:, None]).sum(dim=1)
+            top.append((above == 0).float().mean())
+            rank.append((above / (len(ids) - 1)).median())
+    shape = len(model.blocks), model.config.heads
+    tables = {"top": torch.stack(top), "rank": torch.stack(rank)}
+    return {name: tabulate(x.reshape(shape)) for name, x in tables.items()}
+
+
+@torch.no_grad()
+def list_token_inputs(
+    model: ModernDecoder, seed: int, length: int = 50
+) -> tuple[list[Float[Tensor, "N C"]], Int[Tensor, " N"]]:
+    ids = draw_tokens(seed, SYMBOLS, model.config.symbols)
+    rows = ids.reshape(-1, length)
+    start = rows.new_zeros(len(rows), 1)
+    inputs = list_block_inputs(model, torch.cat([start, rows], dim=1))
+    return [x[:, 1:].flatten(0, 1) for x in inputs[:-1]], ids
+
+
+@recorded(seeds=[*range(CIRCUIT_SEED, CIRCUIT_SEED + SEQUENCES)], **SMOLLM2)
+def smollm2_circuits() -> dict:
+    """Record scores by distance, and what the OV circuits copy.
+
+    QK: with rotary embeddings the score of a query and a key depends on their
+    contents and on their distance. Contents are taken from real sequences and
+    placed at distances of our choice. OV: what a head adds to the logits if it
+    attends to one token alone; copying heads raise the logit of that token.
+
+    Source: Elhage et al. (2021), https://transformer-circuits.pub/2021/framework/;
+        rotary embeddings: Su et al. (2021), section 3.2,
+        https://arxiv.org/abs/2104.09864
+    """
+    model, _ = load_model()
+    symbols = model.config.symbols
+    ids = torch.stack(
+        [draw_repeated(CIRCUIT_SEED + i, COUNT, symbols) for i in range(SEQUENCES)]
+    )
+    inputs = list_block_inputs(model, ids)
+    scores = read_record("smollm2_heads")["results"]["scores"]
+    curves = []
+    with torch.no_grad():
+        for kind in ("previous", "induction"):
+            for head in rank_heads(torch.tensor(scores[kind]))[:SHOWN]:
+                found = describe_match(model, inputs, head, COUNT)
+                curves.append({"kind": kind} | found)
+        streams, tokens = list_token_inputs(model, CIRCUIT_SEED)
+        embedded = [model.embed(tokens[None])[0]] * len(model.blocks)
+        return {
+            "curves": curves,
+            "stream": measure_copying_heads(model, streams, tokens),
+            "embedding": measure_copying_heads(model, embedded, tokens),
+        }
 
 
 SINK_TEXTS, SINK_LENGTH, SINK_SEED = 6, 128, 500
