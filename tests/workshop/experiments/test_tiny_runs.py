@@ -31,7 +31,7 @@ pytestmark = pytest.mark.precision
 record.find_experiments()
 # What is small in each theme, beside seeds, numbers of steps and rounds.
 TINY: dict[str, dict] = {
-    "attention_explanation": {"TESTED": 12},
+    "attention_explanation": {"TESTED": 12, "STEPS": {"question": 1, "keyword": 1}},
     "costs": {
         "LENGTHS": (8, 16),
         "LAYER": (1, 2, 16, 4),
@@ -80,6 +80,7 @@ TINY: dict[str, dict] = {
         **{"EACH": 1, "SET_EACH": 1, "MEAN_EACH": 1, "SET_TEXTS": 1, "SET_LENGTH": 16},
         **{"SIZES": (1, 2), "SIZE": 2, "DRAWS": 1, "PATCHED": 2, "LOOKED_AT": 2},
         "NAMED": {"layer": 0, "head": 0, "kind": "induction"},
+        **{"SEQUENCES": 2, "COUNT": 9, "DISTANCES": 4, "SHOWN": 1, "SYMBOLS": 100},
         **{"SINK_TEXTS": 2, "SINK_LENGTH": 16},
     },
     "speech": {
