@@ -1,19 +1,15 @@
 """Caches: what a decoder keeps of the symbols that it has read.
 
-A cache has keys and values of B sequences, each of its own length. Before a pass,
-`reserve` takes the rows of the new symbols; in every layer, `update` stores their keys
-and values and returns all that their queries may attend to, at `key_positions`. All
-caches return what was stored, except `QuantizedCache`.
+Before a pass, `reserve` takes the rows of the new symbols; in every layer, `update`
+stores their keys and values and returns all that their queries may attend to, at
+`key_positions`. All caches are exact, except `QuantizedCache`.
 
 Source: pages, block tables, copy on write: Kwon et al. (2023), sections 4.1 to 4.4,
-    https://arxiv.org/abs/2309.06180; prefixes found again by their symbols: Zheng et
-    al. (2024), section 3, https://arxiv.org/abs/2312.07104 (departure: a table of whole
-    pages, not a tree); window and sinks: Xiao et al. (2024), section 3.2,
+    https://arxiv.org/abs/2309.06180; window and sinks: Xiao et al. (2024), section 3.2,
     https://arxiv.org/abs/2309.17453 (departure: positions are those in the sequence,
     not those in the cache); keys quantized a channel, values a position: Liu et al.
     (2024), KIVI, section 3, https://arxiv.org/abs/2402.02750 (departure: scales have
-    the model's precision); the latent cache: DeepSeek-AI (2024), section 2.1,
-    https://arxiv.org/abs/2405.04434
+    the model's precision)
 Axes: L layers, B sequences, G key-value heads, T new symbols, S keys, D width of a
     key, E of a value
 """
@@ -30,17 +26,13 @@ from attnbook.decoding.generation import find_positions
 from attnbook.flash.decoding import gather_pages
 from attnbook.flash.operators import clear_padding
 
-Key = Float[Tensor, "B G T D"]
-Value = Float[Tensor, "B G T E"]
-Found = tuple[Float[Tensor, "B G S D"], Float[Tensor, "B G S E"]]
+New = Float[Tensor, "B G T _"]
+All = Float[Tensor, "B G S _"]
 
 
 @dataclass(frozen=True)
 class CacheSizes:
-    """What one symbol leaves in a cache: a key and a value for each layer and head.
-
-    `layers` is L, `groups` G, `key` D and `value` E.
-    """
+    """What one symbol leaves in a cache: L layers of G keys (D) and values (E)."""
 
     layers: int
     groups: int
@@ -51,9 +43,12 @@ class CacheSizes:
 
     @classmethod
     def of(cls, model: nn.Module) -> "CacheSizes":
-        """Return the sizes for a `CachedLanguageModel`."""
+        """Return the sizes for a `CachedLanguageModel`.
+
+        Of multi-head latent attention, the latent is the key of one group, and the
+        rotary key its value.
+        """
         attention = model.blocks[0].attention
-        # A layer that caches something else says so.
         widths = getattr(attention, "cached_widths", None)
         if widths is None:
             groups = attention.groups
@@ -69,7 +64,7 @@ class CacheSizes:
         return numbers * self.dtype.itemsize
 
     def allocate(self, rows: int, positions: int) -> list[Tensor]:
-        """Return zeros (L, rows, G, positions, D) for keys, and so for values."""
+        """Return zeros (L, rows, G, positions, D), and so for values."""
         shape = self.layers, rows, self.groups, positions
         # Zeros, because 0 · NaN is NaN: a row without a key has the weight 0.
         return [
@@ -81,18 +76,17 @@ class CacheSizes:
 class Cache:
     """What all caches share: how many symbols each sequence has.
 
-    Each adds `update(layer, key, value)`, for new keys (B, G, T, D) and values.
-
     Attributes:
         lengths: the number of symbols of each sequence, on the CPU.
         capacity: the most that a sequence can have, or None.
-        key_positions: (1, S) or (B, S) of the keys that `update` returns in the
-            current pass, -1 where there is no key.
+        window: how many of the newest positions are kept, or None: all.
+        sinks: how many of the first are kept besides.
+        key_positions: (1, S) or (B, S) of what `update` returns, -1 where no key is.
         tensors: those in which keys and values are stored.
     """
 
-    window: int | None = None  # the newest positions that are kept, if not all
-    sinks = 0  # the first positions that are kept besides
+    window: int | None = None
+    sinks = 0
     key_positions: Int[Tensor, "_ S"]
     tensors: list[Tensor]
 
@@ -108,11 +102,8 @@ class Cache:
     ) -> Int[Tensor, "_ T"]:
         """Return the positions of `count` columns of new symbols, -1 at padding.
 
-        The result has one row if all sequences are equally long.
-
-        Raises:
-            ValueError: on padding between symbols, or if there is no room; the cache
-                is then as before.
+        The result has one row if all sequences are equally long. Padding between
+        symbols, and what has no room, is refused; the cache is then as before.
         """
         lengths = self.lengths
         even = mask is None or bool(mask.all())
@@ -133,6 +124,13 @@ class Cache:
         self.lengths = longer
         return positions[:1] if even else positions
 
+    def update(self, layer: int, key: New, value: New) -> tuple[All, All]:
+        """Store a layer's new keys and values; return what queries may attend to."""
+        return self._store(0, layer, key), self._store(1, layer, value)
+
+    def _store(self, which: int, layer: int, new: New) -> All:
+        raise NotImplementedError
+
     def require_room(self, lengths: Int[Tensor, " B"]) -> None:
         """Raise ValueError unless the sequences can become so long."""
         most = int(lengths.max())
@@ -148,9 +146,7 @@ class Cache:
     def rewind(self, lengths: Int[Tensor, " B"] | int) -> None:
         """Forget all symbols after the first `lengths` of each sequence.
 
-        Raises:
-            ValueError: if a sequence has fewer, or what it needs then is not stored any
-                more; the cache is then as before.
+        Refused if a sequence has fewer, or what it needs then is not stored any more.
         """
         kept = torch.as_tensor(lengths, device="cpu").expand_as(self.lengths).clone()
         for n, past in zip(kept.tolist(), self.lengths.tolist(), strict=True):
@@ -160,7 +156,7 @@ class Cache:
         self.lengths = kept
 
     def _forget(self, kept: Int[Tensor, " B"]) -> None:
-        """Give up the rows of symbols after these lengths, or raise ValueError."""
+        """Give up the rows after these lengths, or raise ValueError."""
 
     def count_bytes(self) -> int:
         """Return the bytes of the tensors."""
@@ -170,24 +166,21 @@ class Cache:
 class KVCache(Cache):
     """Keys and values of all symbols, in memory that is allocated once.
 
-    `update` writes in place and returns views: a pass copies no old key or value.
+    It is written in place and read as views: a pass copies no old key or value.
     """
 
     def __init__(self, sizes: CacheSizes, sequences: int, capacity: int):
         super().__init__(sizes, sequences, capacity)
         self.tensors = sizes.allocate(sequences, capacity)
-        self.layers = list(zip(*self.tensors, strict=True))
 
-    def update(self, layer: int, key: Key, value: Value) -> Found:
-        """Store a layer's new keys and values; return views of all."""
-        keys, values = self.layers[layer]
+    def _store(self, which: int, layer: int, new: New) -> All:
+        rows = self.tensors[which][layer]
         if self.columns is not None:
-            keys[:, :, self.columns], values[:, :, self.columns] = key, value
+            rows[:, :, self.columns] = new
         else:
             sequence, column, position = self.rows
-            keys[sequence, :, position] = key[sequence, :, column]
-            values[sequence, :, position] = value[sequence, :, column]
-        return keys[:, :, : self.stop], values[:, :, : self.stop]
+            rows[sequence, :, position] = new[sequence, :, column]
+        return rows[:, :, : self.stop]
 
     def _forget(self, kept: Int[Tensor, " B"]) -> None:
         # A pass with a longer sequence reads these rows with the weight 0.
@@ -197,27 +190,24 @@ class KVCache(Cache):
                     x[:, b, :, n : int(self.lengths[b])] = 0
 
 
-class LatentCache(KVCache):
-    """The cache of multi-head latent attention, whose heads share one row a symbol.
-
-    The latent is in the place of the key, the rotary key in that of the value.
-    """
+def require_window(window: int | None, sinks: int) -> None:
+    """Raise ValueError unless a window and sinks can be."""
+    if sinks < 0 or (window is not None and window < 1):
+        raise ValueError(
+            f"a window has at least 1 key and 0 sinks, not {window} and {sinks}"
+        )
 
 
 class WindowCache(Cache):
     """Keys and values of the newest `window` symbols, and of the first `sinks`.
 
-    Position p is in row p of the sinks, or else in row p mod `window` of a
-    ring, in place of the symbol that left the window. Positions go on counting, since
-    a key was rotated by its position in the sequence.
+    Position p is a sink, or in row p mod `window` of a ring. Positions go on counting,
+    since a key was rotated by its position in the sequence.
     """
 
     def __init__(self, sizes: CacheSizes, sequences: int, window: int, sinks: int = 0):
         super().__init__(sizes, sequences, None)
-        if window < 1 or sinks < 0:
-            raise ValueError(
-                f"a window has at least 1 key and 0 sinks, not {window} and {sinks}"
-            )
+        require_window(window, sinks)
         self.window, self.sinks = window, sinks
         self.tensors = sizes.allocate(sequences, sinks + window)
         self.stored = torch.full((sequences, sinks + window), -1, device="cpu")
@@ -237,15 +227,12 @@ class WindowCache(Cache):
         both = torch.cat([before, positions], dim=1)
         self.key_positions = self.stored if self.single else both
 
-    def update(self, layer: int, key: Key, value: Value) -> Found:
-        """Store keys and values; return what was there, with the new ones."""
+    def _store(self, which: int, layer: int, new: New) -> All:
         sequence, column, row = self.rows
-        found = []
-        for stored, new in zip(self.tensors, (key, value), strict=True):
-            rows = stored[layer]
-            found.append(rows if self.single else torch.cat([rows, new], dim=2))
-            rows[sequence, :, row] = new[sequence, :, column]
-        return found[0], found[1]
+        rows = self.tensors[which][layer]
+        found = rows if self.single else torch.cat([rows, new], dim=2)
+        rows[sequence, :, row] = new[sequence, :, column]
+        return found
 
     def _forget(self, kept: Int[Tensor, " B"]) -> None:
         for n, past in zip(kept.tolist(), self.lengths.tolist(), strict=True):
@@ -266,13 +253,9 @@ class PagedSequence:
 
 
 class PagePool:
-    """Pages of keys and values for all sequences.
+    """Pages of keys (L, pages, G, page, D) and values for all sequences.
 
-    Attributes:
-        key: (L, pages, G, page, D); `value` is (L, pages, G, page, E).
-        references: how many sequences use each page.
-        free: the numbers of pages that none uses.
-        published: full pages, by all symbols from the first to their end.
+    `references` counts the sequences that use each page, `free` lists the unused ones.
     """
 
     def __init__(self, sizes: CacheSizes, pages: int, page: int = 16):
@@ -280,7 +263,6 @@ class PagePool:
         self.key, self.value = sizes.allocate(pages, page)
         self.references = [0] * pages
         self.free = list(range(pages))[::-1]
-        self.published: dict[tuple[int, ...], int] = {}
 
     def count_pages(self, length: int) -> int:
         """Return how many pages a sequence of this length has."""
@@ -296,18 +278,11 @@ class PagePool:
         """Take one user from a page; after the last it is free."""
         self.references[number] -= 1
         if not self.references[number]:
-            self.withdraw(number)
             self.free.append(number)
-
-    def withdraw(self, number: int) -> None:
-        """Let a page no longer be found by its symbols."""
-        for ids in [ids for ids, n in self.published.items() if n == number]:
-            del self.published[ids]
 
     def prepare(self, number: int) -> int:
         """Return the page to write into instead: a copy, if others use it."""
         if self.references[number] == 1:
-            self.withdraw(number)
             return number
         fresh = self.take()
         for x in (self.key, self.value):
@@ -329,36 +304,12 @@ class PagePool:
             self.references[number] += 1
         return PagedSequence(pages, length)
 
-    def publish(self, sequence: PagedSequence, ids: Sequence[int]) -> None:
-        """Let full pages of a sequence be found by its symbols, from the first."""
-        for i in range(min(len(ids), sequence.length) // self.page):
-            first = tuple(ids[: (i + 1) * self.page])
-            self.published.setdefault(first, sequence.pages[i])
-
-    def find_prefix(self, ids: Sequence[int]) -> PagedSequence:
-        """Return a sequence of the published pages with which these symbols begin.
-
-        It lacks at least the last symbol, whose logits have to be computed. A page is
-        found as long as a sequence uses it.
-        """
-        pages: list[int] = []
-        for stop in range(self.page, len(ids), self.page):
-            number = self.published.get(tuple(ids[:stop]))
-            if number is None:
-                break
-            pages.append(number)
-        length = len(pages) * self.page
-        return self.share(PagedSequence(pages, length), length)
-
 
 class PagedCache(Cache):
-    """A batch of sequences whose rows are in pages of a pool.
+    """A batch of sequences of a pool, or a number of new ones.
 
     Position p of a sequence is in row p mod `page` of its page p // `page`. Batches can
     be put together anew for every pass.
-
-    Args:
-        sequences: those of the batch, or the number of new ones.
     """
 
     def __init__(self, pool: PagePool, sequences: Sequence[PagedSequence] | int):
@@ -404,16 +355,13 @@ class PagedCache(Cache):
         rows = [x.pages + [0] * (most - len(x.pages)) for x in self.sequences]
         return torch.tensor(rows, device=self.pool.key.device)
 
-    def update(self, layer: int, key: Key, value: Value) -> Found:
-        """Store keys and values in their pages; return copies of all, in order."""
+    def _store(self, which: int, layer: int, new: New) -> All:
         sequence, column, page, row = self.rows
-        found = []
-        for pool, new in zip(self.tensors, (key, value), strict=True):
-            pool[layer][page, :, row] = new[sequence, :, column]
-            rows = gather_pages(pool[layer], self.table)[:, :, : self.stop]
-            # The rest of a last page is another sequence's, and may be NaN.
-            found.append(clear_padding(rows, self.ends))
-        return found[0], found[1]
+        pool = self.tensors[which][layer]
+        pool[page, :, row] = new[sequence, :, column]
+        rows = gather_pages(pool, self.table)[:, :, : self.stop]
+        # The rest of a last page is another sequence's, and may be NaN.
+        return clear_padding(rows, self.ends)
 
     def _forget(self, kept: Int[Tensor, " B"]) -> None:
         for x, n in zip(self.sequences, kept.tolist(), strict=True):
@@ -432,8 +380,7 @@ def quantize(
 ) -> tuple[UInt8[Tensor, "*B N"], Float[Tensor, "*B 2"]]:
     """Return codes from 0 to 2^bits - 1, and scale and lowest number of each row.
 
-    The scale is (highest - lowest) / (2^bits - 1); what `dequantize` returns differs
-    from x by at most half of it, apart from rounding.
+    What `dequantize` returns differs from x by half a scale at most.
     """
     low, high = x.aminmax(dim=-1, keepdim=True)
     scale = (high - low) / (2**bits - 1)
@@ -466,9 +413,8 @@ class QuantizedCache(Cache):
 
     Some channels of keys are far larger than others: `group` positions of one channel
     share a scale. Of values, `group` columns of one position do. Whenever `group`
-    positions are older than the newest `residual`, they are quantized. The attention of
-    a pass sees the keys and values of that pass exactly. All sequences are equally
-    long, without padding.
+    positions are older than the newest `residual`, they are quantized, after the pass.
+    All sequences are equally long, without padding.
     """
 
     def __init__(
@@ -487,16 +433,18 @@ class QuantizedCache(Cache):
                 f"width of values: not {bits} bits and {group} of {sizes.value} columns"
             )
         self.bits, self.group, self.residual = bits, group, residual
-        shape = sizes.layers, sequences, sizes.groups
-        kinds = (group * bits // 8, torch.uint8), (2, sizes.dtype)
+        recent = sizes.allocate(sequences, residual + group)
         # Keys are (group, channel, position), values (position, group, column).
-        parts = (capacity // group, sizes.key), (capacity, sizes.value // group)
-        self.tensors = [
-            torch.zeros(*shape, *part, last, dtype=dtype, device=sizes.device)
-            for part in parts
-            for last, dtype in kinds
-        ] + sizes.allocate(sequences, residual + group)
-        self.recent = self.tensors[4:]
+        shapes = (capacity // group, sizes.key), (capacity, sizes.value // group)
+        self.parts = [
+            (
+                x.new_zeros(*x.shape[:3], *shape, group * bits // 8, dtype=torch.uint8),
+                x.new_zeros(*x.shape[:3], *shape, 2),
+                x,
+            )
+            for x, shape in zip(recent, shapes, strict=True)
+        ]
+        self.tensors = [x for part in self.parts for x in part]
         self.coded = 0  # positions, the oldest
 
     def _place(self, positions: Int[Tensor, "B T"], longer: Int[Tensor, " B"]) -> None:
@@ -509,38 +457,25 @@ class QuantizedCache(Cache):
         complete = max(0, self.stop - self.residual) // self.group * self.group
         self.coded = max(self.past, complete)
 
-    def update(self, layer: int, key: Key, value: Value) -> Found:
-        """Store keys and values; return the older ones as they are stored."""
-        start, room = self.columns.start, self.residual + self.group
-        exact = torch.arange(self.past, start, device=key.device) % room
-        stored, found = self.read(layer, self.past), []
-        for old, recent, new in zip(stored, self.recent, (key, value), strict=True):
-            found.append(torch.cat([old, recent[layer][:, :, exact], new], dim=2))
-        if self.coded > self.past:
-            self.write(layer, *(x[:, :, self.past : self.coded] for x in found))
-        kept = torch.arange(max(self.coded, start), self.stop, device=key.device)
-        for recent, rows in zip(self.recent, found, strict=True):
-            recent[layer][:, :, kept % room] = rows[:, :, kept]
-        return found[0], found[1]
-
-    def read(self, layer: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Return the first keys and values, (B, G, stop, _), from their codes."""
-        key_codes, key_scales, codes, scales = (x[layer] for x in self.tensors[:4])
-        first = slice(None), slice(None), slice(stop // self.group)
-        keys = dequantize(unpack(key_codes[first], self.bits), key_scales[first])
-        first = slice(None), slice(None), slice(stop)
-        values = dequantize(unpack(codes[first], self.bits), scales[first])
-        return keys.transpose(-1, -2).flatten(2, 3), values.flatten(3)
-
-    def write(self, layer: int, key: Key, value: Value) -> None:
-        """Quantize whole groups of positions."""
-        channels = key.unflatten(2, (-1, self.group)).transpose(-1, -2)
-        columns = value.unflatten(-1, (-1, self.group))
-        for i, (rows, unit) in enumerate(((channels, self.group), (columns, 1))):
-            place = slice(self.past // unit, self.coded // unit)
-            codes, scales = quantize(rows, self.bits)
-            self.tensors[2 * i][layer, :, :, place] = pack(codes, self.bits)
-            self.tensors[2 * i + 1][layer, :, :, place] = scales
+    def _store(self, which: int, layer: int, new: New) -> All:
+        past, coded, start = self.past, self.coded, self.columns.start
+        room, of_keys = self.residual + self.group, which == 0
+        unit = self.group if of_keys else 1
+        codes, scales, recent = (x[layer] for x in self.parts[which])
+        first = slice(None), slice(None), slice(past // unit)
+        old = dequantize(unpack(codes[first], self.bits), scales[first])
+        old = old.mT.flatten(2, 3) if of_keys else old.flatten(3)
+        exact = torch.arange(past, start, device=new.device) % room
+        rows = torch.cat([old, recent[:, :, exact], new], dim=2)
+        if coded > past:
+            place = slice(past // unit, coded // unit)
+            groups = rows[:, :, past:coded].unflatten(3 - of_keys, (-1, self.group))
+            groups = groups.mT if of_keys else groups
+            fresh, scales[:, :, place] = quantize(groups, self.bits)
+            codes[:, :, place] = pack(fresh, self.bits)
+        kept = torch.arange(max(coded, start), self.stop, device=new.device)
+        recent[:, :, kept % room] = rows[:, :, kept]
+        return rows
 
     def _forget(self, kept: Int[Tensor, " B"]) -> None:
         least, most = int(kept.min()), int(kept.max())

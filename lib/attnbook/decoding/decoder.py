@@ -1,9 +1,5 @@
 """A decoder of chapter 9 that keeps its keys and values in any cache.
 
-Rotation angles and mask depend on positions only: they are made once for all layers of
-a pass. In a layer, only the new symbols are projected, and their queries attend to what
-the cache returns.
-
 Axes: B sequences, T new symbols, S keys, C model width, P rotary pairs, V symbols
 """
 
@@ -12,11 +8,14 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attnbook.attention.multi_head import MultiHeadAttention
-from attnbook.decoding.caches import Cache
+from attnbook.attention.masked_softmax import softmax_over_keys
+from attnbook.attention.multi_head import MultiHeadAttention, merge_heads
+from attnbook.decoding.caches import Cache, CacheSizes, require_window
+from attnbook.decoding.generation import require_fit
 from attnbook.models.modern_decoder import CachedLanguageModel, RotaryAttention
 from attnbook.positions.rotary import apply_rotary, rotary_angles, rotary_frequencies
 
@@ -48,14 +47,20 @@ class Pass(NamedTuple):
 
 
 def attend_rotary(
-    attention: RotaryAttention, x: Float[Tensor, "B T C"], layer: int, shared: Pass
+    attention: RotaryAttention,
+    project: Callable[[Tensor], tuple[Tensor, ...]],
+    output: Callable[[Tensor], Tensor],
+    x: Float[Tensor, "B T C"],
+    layer: int,
+    shared: Pass,
 ) -> Float[Tensor, "B T C"]:
-    """Return a layer's attention of new positions, whose keys go to the cache."""
-    query, key, value = MultiHeadAttention.project(attention, x, x)  # not yet rotated
+    """Return a layer's attention of new symbols, whose keys go to the cache."""
+    query, key, value = project(x)  # not yet rotated
     query, key = attention.normalize(query, key)
     query, key = (apply_rotary(y, shared.angle) for y in (query, key))
     keys, values = shared.cache.update(layer, key, value)
-    return attention.attend(query, keys, values, shared.mask)[0]
+    weights = softmax_over_keys(attention.scores(query, keys), shared.mask)
+    return output(merge_heads(attention.combine(weights, values)))
 
 
 def choose_attend(attention: nn.Module) -> Callable[..., Tensor]:
@@ -63,13 +68,17 @@ def choose_attend(attention: nn.Module) -> Callable[..., Tensor]:
     if hasattr(attention, "attend_cached"):
         return attention.attend_cached
     kind = type(attention)
-    for name in "project", "decode":
+    for name in "project", "decode", "attend":
         if getattr(kind, name, None) is not getattr(RotaryAttention, name):
             raise ValueError(
                 f"{kind.__name__} has its own {name}: a cached decoder knows only that "
                 "of RotaryAttention"
             )
-    return partial(attend_rotary, attention)
+
+    def project(x: Tensor) -> tuple[Tensor, ...]:
+        return MultiHeadAttention.project(attention, x, x)
+
+    return partial(attend_rotary, attention, project, attention.output)
 
 
 class CachedDecoder:
@@ -84,22 +93,21 @@ class CachedDecoder:
     def __init__(
         self, model: CachedLanguageModel, window: int | None = None, sinks: int = 0
     ):
-        if sinks < 0 or (window is not None and window < 1):
-            raise ValueError(
-                f"a window has at least 1 key and 0 sinks, not {window} and {sinks}"
-            )
+        require_window(window, sinks)
         self.model, self.window, self.sinks = model, window, sinks
         self.table = model.embed.get_parameter("table.weight")
         self.symbols = len(self.table)
+        self.output = partial(F.linear, weight=self.table)
         attentions = [block.attention for block in model.blocks]
         self.attend = [choose_attend(x) for x in attentions]
         self.feed_forward = [block.feed_forward for block in model.blocks]
-        first, bases = attentions[0], {x.base for x in attentions}
+        bases = {x.base for x in attentions}
         if len(bases) > 1:
             raise ValueError(f"all layers need one rotary base, not {sorted(bases)}")
-        width = getattr(first, "rotary", None) or first.key.out_features // first.groups
+        sizes = CacheSizes.of(model)
+        width = sizes.key if isinstance(attentions[0], RotaryAttention) else sizes.value
         like = self.table.new_empty(width)
-        self.frequencies = rotary_frequencies(like, first.base)
+        self.frequencies = rotary_frequencies(like, bases.pop())
 
     def __call__(
         self,
@@ -107,13 +115,13 @@ class CachedDecoder:
         cache: Cache,
         mask: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Return logits of new symbols; everything else as in `run`."""
+        """Return logits of new symbols; otherwise as `run`."""
         return self.predict(self.run(ids, cache, mask))
 
     @torch.no_grad()
     def predict(self, hidden: Float[Tensor, "*B C"]) -> Float[Tensor, "*B V"]:
         """Return the logits of what `run` returns."""
-        return hidden @ self.table.T
+        return self.output(hidden)
 
     @torch.no_grad()
     def run(
@@ -122,9 +130,7 @@ class CachedDecoder:
         cache: Cache,
         mask: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T C"]:
-        """Add symbols to the cache; return their vectors, normalized.
-
-        What is returned at padding has no meaning.
+        """Add symbols to the cache; return their vectors, undefined at padding.
 
         Args:
             mask: True where a symbol is not padding, which is on either side.
@@ -133,7 +139,8 @@ class CachedDecoder:
             ValueError: if ids, mask and cache do not fit each other, or there is no
                 room; the cache is then as before.
         """
-        self.require_fit(ids, cache, mask)
+        require_fit(ids, mask, cache)
+        self.require_keys(cache)
         x = self.model.embed(ids)  # which refuses unknown symbols
         positions = cache.reserve(ids.shape[1], mask)
         visible = mark_visible(positions, cache.key_positions, self.window, self.sinks)
@@ -146,17 +153,8 @@ class CachedDecoder:
             x = x + self.feed_forward[layer](block.norms[1](x))
         return self.model.norm(x)
 
-    def require_fit(self, ids: Tensor, cache: Cache, mask: Tensor | None) -> None:
-        """Raise ValueError unless ids, mask and cache fit each other."""
-        if len(cache.lengths) != len(ids):
-            raise ValueError(
-                f"there are {len(ids)} rows of symbols, but the cache has "
-                f"{len(cache.lengths)} sequences"
-            )
-        if mask is not None and mask.shape != ids.shape:
-            raise ValueError(
-                f"symbols are {tuple(ids.shape)}, but their mask {tuple(mask.shape)}"
-            )
+    def require_keys(self, cache: Cache) -> None:
+        """Raise ValueError unless the cache keeps all keys that are attended to."""
         kept, sinks = cache.window, cache.sinks
         if kept and (not self.window or self.window > kept or self.sinks > sinks):
             raise ValueError(

@@ -1,10 +1,8 @@
 """Fast products for decoding on a CPU: weights packed once, in 4, 2 or 1 bytes.
 
-A step of decoding reads every weight and multiplies it by one number a sequence:
-memory limits it. PyTorch's product of one row and a weight as it is stored reads memory
-more slowly than it could (chapter 13 records by how much). Here oneDNN copies a weight
-once into the blocks in which its kernel reads it; the copy serves a step, a batch, and
-the few rows that speculation checks. Query, key and value come from one product, gate
+PyTorch's product of one row and a weight as it is stored reads memory more slowly than
+it could (chapter 13 records by how much). Here oneDNN copies a weight once into the
+blocks in which its kernel reads it. Query, key and value come from one product, gate
 and up from another.
 
 In float32 the result is that of `CachedDecoder` up to rounding. bfloat16 rounds the
@@ -26,15 +24,12 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attnbook.attention.masked_softmax import softmax_over_keys
-from attnbook.attention.multi_head import merge_heads
-from attnbook.decoding.decoder import CachedDecoder, Pass
+from attnbook.decoding.decoder import CachedDecoder, attend_rotary
 from attnbook.models.modern_decoder import (
     CachedLanguageModel,
     RotaryAttention,
     SwiGLU,
 )
-from attnbook.positions.rotary import apply_rotary
 
 Product = Callable[[Tensor], Tensor]
 # Rows for which oneDNN chooses its blocks. Those for 1 row serve one row no better, and
@@ -43,7 +38,7 @@ ROWS = 16
 
 
 def pack_onednn(weight: Float[Tensor, "R C"]) -> Product:
-    """Return x (B, C) → x weightᵀ, from blocks of a float32 or bfloat16 weight."""
+    """Return x (B, C) → x weightᵀ."""
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
     multiply = torch.ops.mkldnn._linear_pointwise.default
     return lambda x: multiply(x, packed, None, "none", [], "")
@@ -94,51 +89,36 @@ def pack_linears(dtype: torch.dtype, *linears: nn.Linear) -> Product:
     return pack_weight(weight, dtype, torch.cat(biases) if biases else 0.0)
 
 
-class PackedAttention:
-    """What `attend_rotary` computes, with packed weights."""
+def pack_attention(attention: RotaryAttention, dtype: torch.dtype) -> Callable:
+    """Return `attend_rotary` with packed weights."""
+    heads = attention.heads, attention.groups, attention.groups
+    inputs = pack_linears(dtype, attention.query, attention.key, attention.value)
 
-    def __init__(self, attention: RotaryAttention, dtype: torch.dtype):
-        self.attention = attention
-        self.heads = attention.heads, attention.groups, attention.groups
-        inputs = attention.query, attention.key, attention.value
-        self.project = pack_linears(dtype, *inputs)
-        self.output = pack_linears(dtype, attention.output)
+    def project(x: Float[Tensor, "B T C"]) -> tuple[Tensor, ...]:
+        rows = inputs(x).unflatten(-1, (sum(heads), -1)).transpose(1, 2)
+        return rows.split(heads, dim=1)
 
-    def __call__(
-        self, x: Float[Tensor, "B T C"], layer: int, shared: Pass
-    ) -> Float[Tensor, "B T C"]:
-        """Return a layer's attention of new positions, whose keys go to the cache."""
-        rows = self.project(x).unflatten(-1, (sum(self.heads), -1)).transpose(1, 2)
-        query, key, value = rows.split(self.heads, dim=1)
-        query, key = self.attention.normalize(query, key)
-        query, key = (apply_rotary(y, shared.angle) for y in (query, key))
-        keys, values = shared.cache.update(layer, key, value)
-        scores = self.attention.scores(query, keys)
-        weights = softmax_over_keys(scores, shared.mask)
-        return self.output(merge_heads(self.attention.combine(weights, values)))
+    output = pack_linears(dtype, attention.output)
+    return partial(attend_rotary, attention, project, output)
 
 
-class PackedSwiGLU:
-    """What `SwiGLU` computes, with packed weights."""
+def pack_swiglu(network: SwiGLU, dtype: torch.dtype) -> Product:
+    """Return the network with packed weights."""
+    both = pack_linears(dtype, network.gate, network.up)
+    down = pack_linears(dtype, network.down)
 
-    def __init__(self, network: SwiGLU, dtype: torch.dtype):
-        self.both = pack_linears(dtype, network.gate, network.up)
-        self.down = pack_linears(dtype, network.down)
+    def multiply(x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
+        gate, up = both(x).chunk(2, dim=-1)
+        return down(F.silu(gate) * up)
 
-    def __call__(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
-        """Return each position's vector, passed through the network."""
-        gate, up = self.both(x).chunk(2, dim=-1)
-        return self.down(F.silu(gate) * up)
+    return multiply
 
 
 class PackedDecoder(CachedDecoder):
     """A `CachedDecoder` with packed weights besides the model's: faster on a CPU.
 
     Embeddings, norms, multi-head latent attention and other networks than SwiGLU are
-    the model's. `dtype` is that of the packed weights.
-
-    Raises:
-        ValueError: as `CachedDecoder` and `pack_weight`.
+    the model's. `dtype` is that of the packed weights, and refused as by `pack_weight`.
     """
 
     def __init__(
@@ -151,12 +131,7 @@ class PackedDecoder(CachedDecoder):
         super().__init__(model, window, sinks)
         for i, block in enumerate(model.blocks):
             if isinstance(block.attention, RotaryAttention):
-                self.attend[i] = PackedAttention(block.attention, dtype)
+                self.attend[i] = pack_attention(block.attention, dtype)
             if isinstance(block.feed_forward, SwiGLU):
-                self.feed_forward[i] = PackedSwiGLU(block.feed_forward, dtype)
+                self.feed_forward[i] = pack_swiglu(block.feed_forward, dtype)
         self.output = pack_weight(self.table.detach(), dtype)
-
-    @torch.no_grad()
-    def predict(self, hidden: Float[Tensor, "*B C"]) -> Float[Tensor, "*B V"]:
-        """Return the logits of what `run` returns."""
-        return self.output(hidden)

@@ -1,9 +1,7 @@
 """Generation: from a model's probabilities to a sequence.
 
-`greedy_search` and `beam_search` are for encoder-decoders, `sample` and
-`decode_greedily` for decoders without and with the cache of chapter 9. `generate`
-takes a batch of prompts of any lengths, padded on either side, and any cache of
-`attnbook.decoding.caches`.
+`greedy_search` and `beam_search` are for encoder-decoders, `sample` for decoders
+without a cache, `generate` for decoders with any cache of `attnbook.decoding.caches`.
 
 Source: Sutskever et al. (2014), section 3.2 (left-to-right beam search),
     https://arxiv.org/abs/1409.3215; the division by a power of the length is
@@ -185,90 +183,20 @@ def sample(
     Raises:
         ValueError: on a negative temperature or an empty beginning.
     """
-    if temperature < 0:
-        raise ValueError(f"temperature is {temperature} but must be at least 0")
+    how = Sampling(temperature)
     if not ids.shape[1]:
         raise ValueError(
             f"ids of shape {tuple(ids.shape)} are empty: sampling needs at least 1 "
             "symbol"
         )
     for _ in range(count):
-        inputs = ids if window is None else ids[:, -window:]
-        logits = model(inputs)[:, -1]
-        if temperature == 0:
-            drawn = logits.argmax(-1, keepdim=True)
-        else:
-            probabilities = (logits / temperature).softmax(-1)
-            drawn = sample_columns(probabilities, rng)
-        ids = torch.cat([ids, drawn], dim=1)
+        logits = model(ids if window is None else ids[:, -window:])[:, -1]
+        ids = torch.cat([ids, how.draw(logits, rng)[:, None]], dim=1)
     return ids
-
-
-@torch.no_grad()
-def decode_greedily(
-    model: nn.Module,
-    ids: Int[Tensor, "B T"],
-    count: int,
-    mask: Bool[Tensor, "B 1 1 T"] | None = None,
-) -> Int[Tensor, "B _"]:
-    """Return ids with `count` more symbols, each the most probable one.
-
-    Every symbol passes through the model once: the KV cache has the rest. The mask is
-    True where a symbol is not padding, which must be before the symbols; rotary
-    embeddings depend on distances only, so padding there needs no other positions.
-
-    Raises:
-        ValueError: on an empty beginning, a negative count, a mask of another
-            shape, or padding at the end.
-    """
-    if not ids.shape[1] or count < 0:
-        raise ValueError(
-            f"decoding needs at least 1 symbol and a count of at least 0, not "
-            f"{ids.shape[1]} symbols and a count of {count}"
-        )
-    if mask is not None:
-        require_left_padding(mask, ids)
-    new, caches = ids, None
-    for _ in range(count):
-        logits, caches = model.decode(new, caches, mask)
-        new = logits[:, -1:].argmax(-1)
-        ids = torch.cat([ids, new], dim=1)
-        if mask is not None:
-            mask = nn.functional.pad(mask, (0, 1), value=True)
-    return ids
-
-
-def require_left_padding(
-    mask: Bool[Tensor, "B 1 1 T"], ids: Int[Tensor, "B T"]
-) -> None:
-    """Raise ValueError unless a mask of ids has its padding at the beginning."""
-    B, T = ids.shape
-    if mask.shape != (B, 1, 1, T):
-        raise ValueError(
-            f"for ids {(B, T)} the mask must be {(B, 1, 1, T)}, but is "
-            f"{tuple(mask.shape)}"
-        )
-    if not mask[..., -1].all() or (mask[..., :-1] & ~mask[..., 1:]).any():
-        raise ValueError(
-            "a sequence that goes on needs its padding at the beginning: the mask "
-            "must be False, then True, and True at the end"
-        )
-
-
-def scale_by_temperature(
-    logits: Float[Tensor, "*B V"], temperature: float | int
-) -> Float[Tensor, "*B V"]:
-    """Return logits divided by a temperature above 0."""
-    if not temperature > 0:
-        raise ValueError(f"temperature is {temperature} but must be above 0")
-    return logits / temperature
 
 
 def keep_top_k(logits: Float[Tensor, "*B V"], k: int) -> Float[Tensor, "*B V"]:
-    """Return logits with all but the k largest at -inf.
-
-    Of equal logits the first are kept, so that there are exactly k.
-    """
+    """Return logits with all but the k largest at -inf; of equal ones the first."""
     if k < 1:
         raise ValueError(f"top-k is {k} but must be at least 1")
     order = logits.argsort(dim=-1, descending=True, stable=True)
@@ -276,10 +204,7 @@ def keep_top_k(logits: Float[Tensor, "*B V"], k: int) -> Float[Tensor, "*B V"]:
 
 
 def keep_top_p(logits: Float[Tensor, "*B V"], p: float | int) -> Float[Tensor, "*B V"]:
-    """Return logits with all but the most probable symbols at -inf.
-
-    Kept are the fewest symbols whose probabilities sum to at least p.
-    """
+    """Return logits at -inf but for the fewest symbols of probability p together."""
     if not 0 < p <= 1:
         raise ValueError(f"top-p is {p} but must be above 0 and at most 1")
     if p == 1:  # a rounded sum reaches 1 before the last symbols
@@ -303,10 +228,7 @@ def keep_min_p(logits: Float[Tensor, "*B V"], p: float | int) -> Float[Tensor, "
 class Sampling:
     """How a symbol is drawn: temperature, then top-k, top-p and min-p if given.
 
-    Temperature 0 takes the most probable symbol.
-
-    Raises:
-        ValueError: if a number is outside its range, as in the four functions.
+    Temperature 0 takes the most probable symbol. A number outside its range is refused.
     """
 
     temperature: float | int = 1.0
@@ -323,11 +245,9 @@ class Sampling:
 
     def truncate(self, logits: Float[Tensor, "*B V"]) -> Float[Tensor, "*B V"]:
         """Return logits with -inf where top-k, top-p or min-p drops a symbol."""
-        for keep, number in (
-            (keep_top_k, self.top_k),
-            (keep_top_p, self.top_p),
-            (keep_min_p, self.min_p),
-        ):
+        numbers = self.top_k, self.top_p, self.min_p
+        filters = keep_top_k, keep_top_p, keep_min_p
+        for keep, number in zip(filters, numbers, strict=True):
             logits = logits if number is None else keep(logits, number)
         return logits
 
@@ -336,8 +256,7 @@ class Sampling:
         if self.temperature == 0:
             best = logits.argmax(-1, keepdim=True)
             return torch.zeros_like(logits).scatter(-1, best, 1.0)
-        logits = scale_by_temperature(logits, self.temperature)
-        return self.truncate(logits).softmax(-1)
+        return self.truncate(logits / self.temperature).softmax(-1)
 
     def draw(
         self, logits: Float[Tensor, "B V"], rng: torch.Generator | None = None
@@ -356,8 +275,7 @@ def find_positions(
 ) -> Int[Tensor, "B T"]:
     """Return the positions of new symbols after `lengths` others, -1 at padding.
 
-    Raises:
-        ValueError: if there is padding between the symbols of a sequence.
+    Padding between the symbols of a sequence is refused.
     """
     starts = real.diff(dim=1, prepend=torch.zeros_like(real[:, :1])) & real
     for b, runs in enumerate(starts.sum(1).tolist()):
@@ -370,18 +288,24 @@ def find_positions(
     return positions.masked_fill(~real, -1)
 
 
-def require_prompts(ids: Tensor, mask: Tensor | None, cache: Any, count: int) -> None:
-    """Raise ValueError unless every sequence has a symbol, and the cache room."""
-    B, T = ids.shape
+def require_fit(ids: Tensor, mask: Tensor | None, cache: Any) -> None:
+    """Raise ValueError unless symbols, mask and cache fit each other."""
     if mask is not None and (mask.dtype, mask.shape) != (torch.bool, ids.shape):
         raise ValueError(
-            f"the mask must be boolean, True = no padding, and {(B, T)}, but is "
-            f"{mask.dtype} and {tuple(mask.shape)}"
+            f"the mask must be boolean, True = no padding, and {tuple(ids.shape)}, but "
+            f"is {mask.dtype} and {tuple(mask.shape)}"
         )
-    if len(cache.lengths) != B:
+    if len(cache.lengths) != len(ids):
         raise ValueError(
-            f"there are {B} prompts, but the cache has {len(cache.lengths)} sequences"
+            f"there are {len(ids)} rows of symbols, but the cache has "
+            f"{len(cache.lengths)} sequences"
         )
+
+
+def require_prompts(ids: Tensor, mask: Tensor | None, cache: Any, count: int) -> None:
+    """Raise ValueError unless every sequence has a symbol, and the cache room."""
+    require_fit(ids, mask, cache)
+    B, T = ids.shape
     sizes = cache.lengths.new_full((B,), T) if mask is None else mask.sum(1).cpu()
     if (sizes == 0).any():
         raise ValueError(
@@ -397,38 +321,17 @@ def prefill(
     ids: Int[Tensor, "B T"],
     cache: Any,
     mask: Bool[Tensor, "B T"] | None = None,
-    chunk: int | None = None,
 ) -> Float[Tensor, "B V"]:
     """Add prompts to a cache; return logits after each one's last symbol.
 
-    Args:
-        mask: True where a symbol is not padding, which is on either side.
-        chunk: how many columns pass through the model at a time; all of them unless
-            given.
-
-    Raises:
-        ValueError: on an empty prompt, padding between symbols, or a cache that is
-            too small; the cache is then as before.
+    Arguments and errors are those of `generate`.
     """
     require_prompts(ids, mask, cache, 1)
-    if chunk is not None and chunk < 1:
-        raise ValueError(f"a chunk has at least 1 symbol, not {chunk}")
-    B, T = ids.shape
-    last = torch.full((B,), T - 1, device=ids.device)
+    hidden = decoder.run(ids, cache, mask)
+    last = torch.full((len(ids),), ids.shape[1] - 1, device=ids.device)
     if mask is not None:
-        find_positions(mask, torch.zeros_like(last))
-        last = T - 1 - mask.flip(1).int().argmax(1)
-    found = None
-    for start in range(0, T, chunk or T):
-        columns = slice(start, min(start + (chunk or T), T))
-        real = None if mask is None else mask[:, columns]
-        hidden = decoder.run(ids[:, columns], cache, real)
-        rows = torch.arange(B, device=ids.device)
-        ends = (last - start).clamp(0, hidden.shape[1] - 1)
-        ended = hidden[rows, ends]
-        here = (last >= start)[:, None]
-        found = ended if found is None else torch.where(here, ended, found)
-    return decoder.predict(found)
+        last -= mask.flip(1).int().argmax(1)
+    return decoder.predict(hidden[torch.arange(len(ids), device=ids.device), last])
 
 
 @torch.no_grad()
@@ -442,7 +345,6 @@ def generate(
     sampling: Sampling = GREEDY,
     stop: Collection[int] = (),
     rng: torch.Generator | None = None,
-    chunk: int | None = None,
 ) -> list[list[int]]:
     """Return up to `count` new symbols of each sequence, without a stop symbol.
 
@@ -454,18 +356,17 @@ def generate(
         ids: the prompts, or what follows the symbols that the cache has already.
         mask: True where a symbol is not padding, which is on either side.
         stop: symbols that end a sequence.
-        chunk: as in `prefill`.
 
     Raises:
-        ValueError: as `prefill`, where the cache needs room for the new symbols, too;
-            on a negative count.
+        ValueError: on an empty prompt, a negative count, padding between symbols, or a
+            cache that is too small; the cache is then as before.
     """
     if count < 0:
         raise ValueError(f"the count must be at least 0, not {count}")
     require_prompts(ids, mask, cache, max(count, 1))
     found: list[list[int]] = [[] for _ in ids]
     running = torch.ones(len(ids), dtype=torch.bool, device="cpu")
-    logits = prefill(decoder, ids, cache, mask, chunk)
+    logits = prefill(decoder, ids, cache, mask)
     for i in range(count):
         new = sampling.draw(logits, rng)
         for b, symbol in enumerate(new.tolist()):

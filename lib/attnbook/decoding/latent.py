@@ -1,9 +1,8 @@
 """Multi-head latent attention (MLA): all heads' keys and values from one latent.
 
 A symbol leaves a latent and one rotary key in the cache. A head's key is W_key · latent
-beside the rotary key, its value W_value · latent. The naive form computes these. The
-absorbed form is the same product of matrices in another order: W_key is multiplied with
-the query, and W_value with the average of the latents.
+beside the rotary key, its value W_value · latent. The naive form computes these; the
+absorbed form multiplies W_key with the query, and W_value with the average of latents.
 
 Source: DeepSeek-AI (2024), DeepSeek-V2, sections 2.1.2 and 2.1.3, appendix C,
     https://arxiv.org/abs/2405.04434, with an RMSNorm of the latent as in its published
@@ -51,8 +50,7 @@ def attend_naive(
 ) -> Float[Tensor, "B H T E"]:
     """Return attention to keys and values that are computed for every head.
 
-    `query` is the part without position, `turned` the rotated one; the scale is
-    1/√(N + R).
+    `turned` is the rotated part of the query; the scale is 1/√(N + R).
     """
     scale = (query.shape[-1] + turned.shape[-1]) ** -0.5
     key, value = latent @ W_key.mT, latent @ W_value.mT  # (B, H, S, N), (B, H, S, E)
@@ -100,10 +98,7 @@ class LatentSizes:
 class LatentAttention(nn.Module):
     """A layer of multi-head latent attention; neighboring columns are rotated.
 
-    Args:
-        base: of the rotary frequencies.
-        form: `attend_naive` or `attend_absorbed`; unless given, for each call the one
-            with fewer multiplications.
+    `form` is `attend_naive`, `attend_absorbed` or, for each call, the cheaper one.
     """
 
     def __init__(
@@ -115,7 +110,7 @@ class LatentAttention(nn.Module):
     ):
         super().__init__()
         self.sizes, self.base, self.form = sizes, base, form
-        self.rotary, self.cached_widths = sizes.rotary, (1, sizes.latent, sizes.rotary)
+        self.cached_widths = 1, sizes.latent, sizes.rotary
         C, H, Z = sizes.width, sizes.heads, sizes.latent
         self.query = nn.Linear(C, H * (sizes.content + sizes.rotary), bias=False)
         self.down = nn.Linear(C, Z + sizes.rotary, bias=False)
@@ -123,11 +118,9 @@ class LatentAttention(nn.Module):
         self.up = nn.Linear(Z, H * (sizes.content + sizes.value), bias=False)
         self.output = nn.Linear(H * sizes.value, C, bias=False)
 
-    def compress(
-        self, x: Float[Tensor, "B T C"], angle: Float[Tensor, "... T P"]
-    ) -> tuple[Float[Tensor, "B 1 T Z"], Float[Tensor, "B 1 T R"]]:
+    def compress(self, x: Tensor, angle: Tensor) -> tuple[Latent, RotaryKey]:
         """Return what the cache keeps of new symbols: latents and rotary keys."""
-        latent, key = self.down(x).split([self.sizes.latent, self.rotary], dim=-1)
+        latent, key = self.down(x).split([self.sizes.latent, self.sizes.rotary], dim=-1)
         return self.norm(latent)[:, None], apply_rotary(key[:, None], angle)
 
     def attend(
@@ -158,13 +151,10 @@ class LatentAttention(nn.Module):
     def decode(
         self, x: Float[Tensor, "B T C"], cache: Cache | None = None, mask: Mask = None
     ) -> tuple[Float[Tensor, "B T C"], Cache]:
-        """Return causal attention of new positions, and the longer cache.
-
-        As `RotaryAttention.decode`; the cache is latents and rotary keys.
-        """
+        """Return causal attention of new positions, and the longer cache."""
         past = 0 if cache is None else cache[0].shape[2]
         positions = torch.arange(past, past + x.shape[1], device=x.device)
-        rates = rotary_frequencies(x.new_empty(self.rotary), self.base)
+        rates = rotary_frequencies(x.new_empty(self.sizes.rotary), self.base)
         angle = rotary_angles(positions, rates)
         new = self.compress(x, angle)
         if cache is not None:
@@ -176,7 +166,7 @@ class LatentAttention(nn.Module):
     def attend_cached(
         self, x: Float[Tensor, "B T C"], layer: int, shared: Pass
     ) -> Float[Tensor, "B T C"]:
-        """Return attention of new positions in a `CachedDecoder`."""
+        """Return attention of new symbols in a `CachedDecoder`."""
         found = shared.cache.update(layer, *self.compress(x, shared.angle))
         return self.attend(x, shared.angle, *found, shared.mask)
 

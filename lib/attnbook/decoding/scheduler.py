@@ -1,8 +1,7 @@
 """Continuous batching: sequences join and leave the batch at every turn.
 
 In a turn, all running sequences get a symbol in one pass, and one waiting prompt passes
-through the model by a chunk in another: no prompt delays the others' symbols by more.
-Arrivals are given in turns, so that a run can be repeated.
+through the model by a chunk in another.
 
 Source: scheduling by iteration: Yu et al. (2022), Orca, section 3.1,
     https://www.usenix.org/conference/osdi22/presentation/yu; chunked prefill: Agrawal
@@ -47,8 +46,7 @@ def serve(
     """Return what greedy decoding gives for each request, served together.
 
     A request is admitted, first come first served, if one of the `slots` is free and
-    the pool has pages for all of its symbols, besides those of the admitted ones. Full
-    pages of prompts are shared.
+    the pool has pages for all of its symbols, besides those of the admitted ones.
 
     Raises:
         ValueError: if a request is empty or too large for the pool's free pages.
@@ -75,7 +73,7 @@ def serve(
             and sum(pages[i] for i in [*admitted, waiting[0]]) <= total
         ):
             i = waiting.pop(0)
-            admitted[i] = pool.find_prefix(requests[i].ids)
+            admitted[i] = PagedSequence()
         running = [i for i in admitted if found[i]]
         reading = [i for i in admitted if not found[i]][:1]
         starts = {i: admitted[i].length for i in reading}
@@ -90,8 +88,6 @@ def serve(
                 if admitted[i].length >= len(requests[i].ids):
                     found[i].append(symbol)
                     turns[i].append(turn)
-        for i in reading:
-            pool.publish(admitted[i], requests[i].ids)
         for i in [i for i in admitted if len(found[i]) == requests[i].count]:
             PagedCache(pool, [admitted.pop(i)]).rewind(0)
         turn += 1

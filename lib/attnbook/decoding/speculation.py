@@ -1,8 +1,7 @@
 """Speculative decoding: one pass of the model checks several proposed symbols.
 
-A draft proposes symbols, the model computes the probabilities of all of them in one
-pass, and the rejection rule keeps so many that each symbol is distributed as if the
-model alone had drawn it.
+A draft proposes symbols, and the rejection rule keeps so many that each symbol is
+distributed as if the model alone had drawn it.
 
 Source: Leviathan, Kalman and Matias (2023), sections 2.3 and 3.1, equation 1 and
     appendix A.1, https://arxiv.org/abs/2211.17192; Chen et al. (2023), algorithm 2,
@@ -15,6 +14,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -25,14 +25,12 @@ from attnbook.models.devices import sample_columns
 
 # Proposed symbols and the probabilities (n, V) from which they were drawn; None if
 # they were not drawn, so that each had probability 1.
+Generator = torch.Generator | None
 Proposal = tuple[list[int], Float[Tensor, "n V"] | None]
 
 
 def expected_tokens(acceptance: float | int, proposed: int) -> float:
-    """Return the mean number of symbols of a pass: (1 - a^(n + 1)) / (1 - a).
-
-    Each of n proposed symbols is accepted with probability a, independently.
-    """
+    """Return the mean symbols of a pass, (1 - a^(n + 1)) / (1 - a), a = acceptance."""
     return sum(acceptance**i for i in range(proposed + 1))
 
 
@@ -46,20 +44,16 @@ def accept(
 
     Symbol x is accepted with probability min(1, target(x) / draft(x)). After the first
     rejection, a symbol is drawn from max(0, target - draft), normalized; if all are
-    accepted, from the target.
-
-    Args:
-        draft: the probabilities from which the proposal was drawn, or None.
-        target: the model's probabilities, one row more.
+    accepted, from the target's last row. Without a draft, its probabilities are 1.
     """
-    device = "cpu" if rng is None else rng.device
-    for i, symbol in enumerate(proposal):
-        p, q = target[i, symbol], 1.0 if draft is None else draft[i, symbol]
-        if torch.rand((), generator=rng, device=device).item() * q < p:
+    device, V = "cpu" if rng is None else rng.device, target.shape[-1]
+    if draft is None:
+        draft = F.one_hot(torch.tensor(proposal).long(), V).to(target)
+    for i, (symbol, q) in enumerate(zip(proposal, draft, strict=True)):
+        uniform = torch.rand((), generator=rng, device=device).item()
+        if uniform * q[symbol] < target[i, symbol]:
             continue
-        rest = target[i].index_fill(0, torch.tensor(symbol, device=target.device), 0)
-        if draft is not None:
-            rest = (target[i] - draft[i]).clamp(min=0)
+        rest = (target[i] - q).clamp(min=0)
         # Equal but for rounding: then any symbol of the target is right.
         rest = rest if rest.any() else target[i]
         return [*proposal[:i], int(sample_columns(rest[None], rng))]
@@ -67,11 +61,9 @@ def accept(
 
 
 class PromptLookup:
-    """Proposes what followed the newest symbols when they last occurred.
+    """Proposes up to `count` symbols that followed the newest ones before.
 
-    Args:
-        match: how many of the newest symbols must agree; fewer if they are new.
-        count: how many symbols are proposed at most.
+    `match` of the newest symbols must agree, or fewer if they are new together.
     """
 
     symbols, cache = None, None  # fits every vocabulary
@@ -80,14 +72,9 @@ class PromptLookup:
         self.match, self.count = match, count
 
     def propose(
-        self,
-        ids: Sequence[int],
-        most: int,
-        sampling: Sampling = GREEDY,
-        rng: torch.Generator | None = None,
+        self, ids: list[int], most: int, sampling: Sampling, rng: Generator
     ) -> Proposal:
         """Return the symbols after the last earlier occurrence."""
-        ids = list(ids)
         for n in range(min(self.match, len(ids) - 1), 0, -1):
             for start in range(len(ids) - n - 1, -1, -1):
                 if ids[start : start + n] == ids[-n:]:
@@ -96,10 +83,7 @@ class PromptLookup:
 
 
 class DraftModel:
-    """Proposes symbols that a smaller decoder draws, with a cache of its own.
-
-    `count` symbols are proposed at most.
-    """
+    """Proposes up to `count` symbols that a decoder with its own cache draws."""
 
     def __init__(self, decoder: CachedDecoder, cache: Cache, count: int = 4):
         self.decoder, self.cache, self.count = decoder, cache, count
@@ -107,11 +91,7 @@ class DraftModel:
         self.read: list[int] = []  # what the cache has
 
     def propose(
-        self,
-        ids: Sequence[int],
-        most: int,
-        sampling: Sampling = GREEDY,
-        rng: torch.Generator | None = None,
+        self, ids: list[int], most: int, sampling: Sampling, rng: Generator
     ) -> Proposal:
         """Return drawn symbols and their probabilities."""
         # The newest symbol is read in any case, for its logits.
@@ -132,14 +112,7 @@ class DraftModel:
 
 
 class Speculation(NamedTuple):
-    """What speculation returns.
-
-    Attributes:
-        ids: the new symbols, without a stop symbol.
-        passes: of the model, without that of the prompt.
-        proposed: how many symbols the draft proposed.
-        accepted: how many of them were accepted.
-    """
+    """New symbols without a stop symbol; passes of the model, without the prompt's."""
 
     ids: list[int]
     passes: int
@@ -161,8 +134,7 @@ def speculate(
 ) -> Speculation:
     """Return up to `count` new symbols, distributed as those of `generate`.
 
-    With greedy sampling they are the same, as far as rounding leaves the order of
-    logits as it is. The cache is afterwards as `generate` leaves it.
+    The cache is afterwards as `generate` leaves it.
 
     Raises:
         ValueError: as `generate`; for several sequences, a draft with another

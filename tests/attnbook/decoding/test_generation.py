@@ -17,13 +17,12 @@ from attnbook.decoding.decoder import CachedDecoder
 from attnbook.decoding.generation import (
     Sampling,
     beam_search,
-    decode_greedily,
     generate,
     greedy_search,
     keep_min_p,
     keep_top_k,
     keep_top_p,
-    scale_by_temperature,
+    sample,
 )
 from attnbook.decoding.scheduler import Request, serve
 from attnbook.models.modern_decoder import DecoderConfig
@@ -140,7 +139,6 @@ def test_sampling_applies_the_temperature_first():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: scale_by_temperature(LOGITS, 0), "is 0 but must be above 0"),
         (lambda: keep_top_k(LOGITS, 0), "top-k is 0"),
         (lambda: keep_top_p(LOGITS, 0), "top-p is 0 but must be above 0"),
         (lambda: Sampling(top_p=1.1), r"top-p is 1\.1"),
@@ -172,7 +170,7 @@ def pad(side):
 
 
 def continue_alone(ids, count):
-    return decode_greedily(MODEL, torch.tensor([ids]), count)[0, len(ids) :].tolist()
+    return sample(MODEL, torch.tensor([ids]), count, 0)[0, len(ids) :].tolist()
 
 
 CACHES = {
@@ -186,10 +184,9 @@ CACHES = {
 def test_a_ragged_batch_generates_what_its_prompts_do_alone(cache, side):
     decoder, (ids, mask) = CachedDecoder(MODEL), pad(side)
     alone = [continue_alone(row, 12) for row in PROMPTS]
-    for chunk in None, 1, 4:
-        made = CACHES[cache]()
-        assert generate(decoder, ids, 12, made, mask=mask, chunk=chunk) == alone
-        assert made.lengths.tolist() == [len(row) + 11 for row in PROMPTS]
+    made = CACHES[cache]()
+    assert generate(decoder, ids, 12, made, mask=mask) == alone
+    assert made.lengths.tolist() == [len(row) + 11 for row in PROMPTS]
 
 
 def test_a_sequence_that_stops_leaves_the_others_as_they_are():
@@ -209,16 +206,6 @@ def test_a_sequence_that_stops_leaves_the_others_as_they_are():
     assert more == [continue_alone([*row, 9], 3) for row in PROMPTS]
 
 
-def test_sampling_a_batch_draws_what_the_generator_says():
-    decoder, (ids, mask) = CachedDecoder(MODEL), pad("left")
-    rng = [torch.Generator().manual_seed(s) for s in (1, 1, 2)]
-    given = {"mask": mask, "sampling": Sampling(3.0)}
-    found = [
-        generate(decoder, ids, 9, KVCache(SIZES, 4, 14), **given, rng=r) for r in rng
-    ]
-    assert found[0] == found[1] != found[2]
-
-
 @pytest.mark.refusal
 @pytest.mark.parametrize(
     ("change", "message"),
@@ -228,17 +215,12 @@ def test_sampling_a_batch_draws_what_the_generator_says():
         ({"mask": torch.ones(4, 6)}, "must be boolean.* but is torch.float32"),
         ({"mask": torch.ones(4, 5) > 0}, r"and \(4, 6\), but .* \(4, 5\)"),
         (
-            {"mask": torch.tensor([1, 0, 1, 1, 1, 1]) > 0},
-            r"and \(4, 6\), but .* \(6,\)",
-        ),
-        (
             {"mask": torch.tensor([1, 0, 1, 1, 1, 1]).expand(4, 6) > 0},
             "sequence 0 .* 2 runs of True",
         ),
         ({"count": 10}, "sequence 0 would have 15 symbols, but the cache has 14"),
         ({"count": -1}, "not -1"),
-        ({"chunk": 0}, "at least 1 symbol, not 0"),
-        ({"ids": torch.ones(3, 2, dtype=torch.long)}, "3 prompts.* 4 sequences"),
+        ({"ids": torch.ones(3, 2, dtype=torch.long)}, "3 rows .* 4 sequences"),
     ],
 )
 def test_prompts_that_cannot_be_generated_from_are_refused(change, message):
@@ -268,7 +250,7 @@ def test_continuous_batching_serves_each_request_as_if_alone(slots, chunk, pages
         assert found.ids == continue_alone([*request.ids], request.count)
         assert request.arrival <= found.first <= found.last
         assert found.last - found.first == request.count - 1  # no pause
-    assert len(pool.free) == pages and not pool.published
+    assert len(pool.free) == pages
     if slots == 1:  # one after another, although all wait
         assert served[2].first > served[1].last > served[0].last
 

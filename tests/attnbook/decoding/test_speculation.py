@@ -11,7 +11,7 @@ from attnbook.decoding.caches import (
     WindowCache,
 )
 from attnbook.decoding.decoder import CachedDecoder
-from attnbook.decoding.generation import Sampling, decode_greedily, generate
+from attnbook.decoding.generation import GREEDY, Sampling, generate
 from attnbook.decoding.speculation import (
     DraftModel,
     PromptLookup,
@@ -131,8 +131,7 @@ def test_greedy_symbols_and_cache_are_those_without_speculation(name, cache):
         stores = CACHES[cache](decoder), make_cache(decoder)
         found = speculate(decoder, ids, count, stores[0], draft)
         [expected] = generate(decoder, ids, count, stores[1])
-        plain = decode_greedily(decoder.model, ids, count)[0, 7:].tolist()
-        assert found.ids == expected == plain
+        assert found.ids == expected
         assert torch.equal(stores[0].lengths, stores[1].lengths)
         assert found.accepted <= found.proposed
         assert found.accepted + found.passes == count - 1
@@ -157,11 +156,14 @@ def test_a_stop_symbol_ends_speculation_within_a_pass():
 
 
 def test_a_lookup_proposes_what_followed_the_last_time():
-    lookup = PromptLookup(match=2, count=3)
-    assert lookup.propose([7, 8, 1, 7, 8, 2, 3, 7, 8], 5) == ([2, 3, 7], None)
-    assert lookup.propose([7, 8, 1, 2, 8], 1) == ([1], None)  # one symbol agrees
-    assert lookup.propose([1, 2, 3], 5) == ([], None)
-    assert lookup.propose([1, 1], 5) == ([1], None)
+    for ids, most, expected in (
+        ([7, 8, 1, 7, 8, 2, 3, 7, 8], 5, [2, 3, 7]),
+        ([7, 8, 1, 2, 8], 1, [1]),  # one symbol agrees
+        ([1, 2, 3], 5, []),
+        ([1, 1], 5, [1]),
+    ):
+        found = PromptLookup(match=2, count=3).propose(ids, most, GREEDY, None)
+        assert found == (expected, None)
 
 
 def test_the_expected_number_of_tokens():

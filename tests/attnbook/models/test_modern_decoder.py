@@ -7,7 +7,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from attnbook.decoding.generation import decode_greedily, sample
 from attnbook.models.modern_decoder import (
     DecoderConfig,
     ModernAttention,
@@ -147,20 +146,6 @@ def test_every_weight_is_used_and_its_gradient_is_that_with_a_cache():
         assert one.any()
 
 
-def test_greedy_decoding_is_greedy_sampling_without_a_cache():
-    model, ids = build(), draw_ids(B, 3)
-    found = decode_greedily(model, ids, 6)
-    assert torch.equal(found, sample(model, ids, 6, temperature=0))
-    assert torch.equal(decode_greedily(model, ids, 0), ids)
-
-
-@pytest.mark.refusal
-@pytest.mark.parametrize(("symbols", "count"), [(0, 2), (3, -1)])
-def test_an_empty_beginning_or_negative_count_is_refused(symbols, count):
-    with pytest.raises(ValueError, match=f"{symbols} symbols .* {count}"):
-        decode_greedily(build(), draw_ids(B, symbols), count)
-
-
 @pytest.mark.refusal
 @pytest.mark.parametrize(
     ("change", "message"),
@@ -175,23 +160,3 @@ def test_impossible_sizes_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         config = DecoderConfig(V, C, **sizes | change)
         ModernDecoder(config)(draw_ids(B, T))
-
-
-PADDED = torch.tensor([[3, 4, 5, 6, 7, 8], [0, 0, 5, 6, 7, 8]])
-
-
-def test_a_padded_batch_goes_on_as_its_sequences_do_alone():
-    model, real = build(), (PADDED != 0)[:, None, None]
-    alone = decode_greedily(model, PADDED[1:, 2:], 4)[0, 4:]
-    found = decode_greedily(model, PADDED, 4, mask=real)[1, 6:]
-    assert torch.equal(found, alone)
-    found = decode_greedily(model, PADDED, 4, torch.ones_like(real))[1, 6:]
-    assert not torch.equal(found, alone)
-
-
-@pytest.mark.refusal
-def test_a_mask_that_decoding_cannot_continue_is_refused():
-    with pytest.raises(ValueError, match=r"must be \(2, 1, 1, 6\), but is \(2, 6\)"):
-        decode_greedily(build(), PADDED, 4, mask=PADDED != 0)
-    with pytest.raises(ValueError, match="padding at the beginning"):
-        decode_greedily(build(), PADDED, 4, (PADDED != 0)[:, None, None].flip(-1))
