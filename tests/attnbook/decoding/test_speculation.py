@@ -73,8 +73,6 @@ def test_the_rejection_rule_draws_from_the_target(draft):
 def test_the_chi_square_test_notices_a_wrong_rule():
     value, limit = chi_square(draw_first(accept_without_correction), TARGET[0])
     assert value > limit
-    value, limit = chi_square(draw_first(lambda proposal, *_: proposal)[:200], DRAFT[0])
-    assert value < limit  # without any rule, symbols are the draft's
 
 
 def test_all_accepted_symbols_are_followed_by_one_of_the_target():
@@ -106,13 +104,11 @@ def test_sampled_pairs_are_distributed_as_without_speculation():
     assert value < limit
 
 
-def make_drafts():
-    model, other = build(), build(1, seed=5)
-    return {
-        "lookup": PromptLookup(3, 4),
-        "draft": DraftModel(other, make_cache(other), 3),
-        "itself": DraftModel(model, make_cache(model), 3),
-    }
+def make_draft(name):
+    if name == "lookup":
+        return PromptLookup(3, 4)
+    model = build() if name == "itself" else build(1, seed=5)
+    return DraftModel(model, make_cache(model), 3)
 
 
 CACHES = {
@@ -124,19 +120,16 @@ CACHES = {
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("name", ["lookup", "draft", "itself"])
 def test_greedy_symbols_and_cache_are_those_without_speculation(name, cache):
-    decoder = build()
-    ids = torch.tensor([[1, 4, 2, 1, 4, 2, 1]])
+    decoder, ids = build(), torch.tensor([[1, 4, 2, 1, 4, 2, 1]])
     for count in 1, 2, 5, 17:
-        draft = make_drafts()[name]
+        draft = make_draft(name)
         stores = CACHES[cache](decoder), make_cache(decoder)
         found = speculate(decoder, ids, count, stores[0], draft)
-        [expected] = generate(decoder, ids, count, stores[1])
-        assert found.ids == expected
+        assert [found.ids] == generate(decoder, ids, count, stores[1])
         assert torch.equal(stores[0].lengths, stores[1].lengths)
-        assert found.accepted <= found.proposed
         assert found.accepted + found.passes == count - 1
-        if name == "itself":
-            assert found.accepted == found.proposed
+        rejected = found.proposed - found.accepted
+        assert rejected == 0 if name == "itself" else rejected >= 0
         # Both caches go on alike, also with the draft's own cache at another prompt.
         again = torch.tensor([[3, 3]])
         more = speculate(decoder, again, 4, stores[0], draft).ids
@@ -148,10 +141,9 @@ def test_a_stop_symbol_ends_speculation_within_a_pass():
     [whole] = generate(decoder, ids, 12, make_cache(decoder))
     for stop in sorted(set(whole)):
         stores = make_cache(decoder), make_cache(decoder)
-        draft = make_drafts()["itself"]
+        draft = make_draft("itself")
         found = speculate(decoder, ids, 12, stores[0], draft, stop=[stop])
         assert [found.ids] == generate(decoder, ids, 12, stores[1], stop=[stop])
-        assert found.ids == whole[: whole.index(stop)]
         assert torch.equal(stores[0].lengths, stores[1].lengths)
 
 
