@@ -3,13 +3,8 @@
 import pytest
 import torch
 
-from attnbook.decoding.caches import (
-    CacheSizes,
-    KVCache,
-    PagedCache,
-    PagePool,
-    WindowCache,
-)
+from attnbook.decoding import caches
+from attnbook.decoding.caches import CacheSizes, KVCache
 from attnbook.decoding.decoder import CachedDecoder
 from attnbook.decoding.generation import GREEDY, Sampling, generate
 from attnbook.decoding.speculation import (
@@ -113,7 +108,9 @@ def make_draft(name):
 
 CACHES = {
     "KVCache": make_cache,
-    "PagedCache": lambda d: PagedCache(PagePool(CacheSizes.of(d.model), 10, 4), 1),
+    "PagedCache": lambda d: caches.PagedCache(
+        caches.PagePool(CacheSizes.of(d.model), 10, 4), 1
+    ),
 }
 
 
@@ -182,7 +179,7 @@ def test_what_cannot_work_is_refused_and_changes_nothing(change, message):
     other, small = build(symbols=6), build(1)
     cache = make_cache(decoder)
     if "cache" in change:
-        cache = WindowCache(CacheSizes.of(decoder.model), 1, 9)
+        cache = caches.WindowCache(CacheSizes.of(decoder.model), 1, 9)
     drafts = {
         "vocabulary": DraftModel(other, make_cache(other)),
         "short": DraftModel(small, make_cache(small, 5)),
