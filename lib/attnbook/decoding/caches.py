@@ -182,13 +182,6 @@ class KVCache(Cache):
             rows[sequence, :, position] = new[sequence, :, column]
         return rows[:, :, : self.stop]
 
-    def _forget(self, kept: Int[Tensor, " B"]) -> None:
-        # A pass with a longer sequence reads these rows with the weight 0.
-        if len(kept) > 1:
-            for b, n in enumerate(kept.tolist()):
-                for x in self.tensors:
-                    x[:, b, :, n : int(self.lengths[b])] = 0
-
 
 def require_window(window: int | None, sinks: int) -> None:
     """Raise ValueError unless a window and sinks can be."""

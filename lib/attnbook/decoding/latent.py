@@ -11,7 +11,6 @@ Axes: B batch, H heads, T queries, S keys, C model width, Z width of a latent, N
     of a head's query and key without position, R of their rotary part, E of its value
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -96,20 +95,16 @@ class LatentSizes:
 
 
 class LatentAttention(nn.Module):
-    """A layer of multi-head latent attention; neighboring columns are rotated.
+    """A layer of multi-head latent attention, in the form with fewer multiplications.
 
-    `form` is `attend_naive`, `attend_absorbed` or, for each call, the cheaper one.
+    Neighboring columns are rotated.
     """
 
     def __init__(
-        self,
-        sizes: LatentSizes,
-        base: float | int = 10000.0,
-        form: Callable[..., Tensor] | None = None,
-        eps: float = 1e-6,
+        self, sizes: LatentSizes, base: float | int = 10000.0, eps: float = 1e-6
     ):
         super().__init__()
-        self.sizes, self.base, self.form = sizes, base, form
+        self.sizes, self.base = sizes, base
         self.cached_widths = 1, sizes.latent, sizes.rotary
         C, H, Z = sizes.width, sizes.heads, sizes.latent
         self.query = nn.Linear(C, H * (sizes.content + sizes.rotary), bias=False)
@@ -125,11 +120,11 @@ class LatentAttention(nn.Module):
 
     def attend(
         self,
-        x: Float[Tensor, "B T C"],
-        angle: Float[Tensor, "... T P"],
+        x: Tensor,
+        angle: Tensor,
         latent: Latent,
         rotary_key: RotaryKey,
-        mask: Mask = None,
+        mask: Mask,
     ) -> Float[Tensor, "B T C"]:
         """Return attention of new symbols to everything in the cache."""
         sizes = self.sizes
@@ -140,11 +135,9 @@ class LatentAttention(nn.Module):
         W_key, W_value = self.up.weight.unflatten(0, (sizes.heads, -1)).split(
             [sizes.content, sizes.value], dim=1
         )
-        form = self.form
-        if form is None:
-            products = sizes.count_products(x.shape[1], latent.shape[2])
-            naive = products["naive"] <= products["absorbed"]
-            form = attend_naive if naive else attend_absorbed
+        products = sizes.count_products(x.shape[1], latent.shape[2])
+        naive = products["naive"] <= products["absorbed"]
+        form = attend_naive if naive else attend_absorbed
         heads = form(query, turned, latent, rotary_key, W_key, W_value, mask)
         return self.output(merge_heads(heads))
 
@@ -181,11 +174,10 @@ class LatentDecoder(CachedLanguageModel):
         hidden: int,
         blocks: int,
         base: float | int = 10000.0,
-        form: Callable[..., Tensor] | None = None,
         eps: float = 1e-6,
     ):
         C = sizes.width
-        attentions = [LatentAttention(sizes, base, form, eps) for _ in range(blocks)]
+        attentions = [LatentAttention(sizes, base, eps) for _ in range(blocks)]
         super().__init__(
             SymbolEmbedding(symbols, C),
             [CachedBlock(x, SwiGLU(C, hidden), C, eps) for x in attentions],

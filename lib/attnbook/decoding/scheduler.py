@@ -76,9 +76,9 @@ def serve(
             admitted[i] = PagedSequence()
         running = [i for i in admitted if found[i]]
         reading = [i for i in admitted if not found[i]][:1]
-        starts = {i: admitted[i].length for i in reading}
-        new = [list(requests[i].ids[n : n + chunk]) for i, n in starts.items()]
-        for batch, ids in (running, [found[i][-1:] for i in running]), (reading, new):
+        steps = [found[i][-1:] for i in running]
+        chunks = [requests[i].ids[admitted[i].length :][:chunk] for i in reading]
+        for batch, ids in (running, steps), (reading, chunks):
             if not batch:
                 continue
             cache = PagedCache(pool, [admitted[i] for i in batch])
