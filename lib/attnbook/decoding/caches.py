@@ -81,6 +81,8 @@ class CacheSizes:
 class Cache:
     """What all caches share: how many symbols each sequence has.
 
+    Each adds `update(layer, key, value)`, for new keys (B, G, T, D) and values.
+
     Attributes:
         lengths: the number of symbols of each sequence, on the CPU.
         capacity: the most that a sequence can have, or None.
@@ -142,10 +144,6 @@ class Cache:
 
     def _place(self, positions: Int[Tensor, "B T"], longer: Int[Tensor, " B"]) -> None:
         """Prepare what else `update` needs for symbols at these positions."""
-
-    def update(self, layer: int, key: Key, value: Value) -> Found:
-        """Store a layer's new keys and values; return all that can be attended to."""
-        raise NotImplementedError
 
     def rewind(self, lengths: Int[Tensor, " B"] | int) -> None:
         """Forget all symbols after the first `lengths` of each sequence.
@@ -209,7 +207,7 @@ class LatentCache(KVCache):
 class WindowCache(Cache):
     """Keys and values of the newest `window` symbols, and of the first `sinks`.
 
-    Position p is in row p of the sinks, or else in row (p - sinks) mod `window` of a
+    Position p is in row p of the sinks, or else in row p mod `window` of a
     ring, in place of the symbol that left the window. Positions go on counting, since
     a key was rotated by its position in the sequence.
     """
@@ -232,7 +230,7 @@ class WindowCache(Cache):
         kept = (positions >= 0) & (newest | (positions < self.sinks))
         sequence, column = kept.nonzero(as_tuple=True)
         position = positions[sequence, column]
-        ring = self.sinks + (position - self.sinks) % self.window
+        ring = self.sinks + position % self.window
         row = torch.where(position < self.sinks, position, ring)
         self.rows = sequence, column, row
         self.stored[sequence, row] = position
@@ -278,10 +276,6 @@ class PagePool:
     """
 
     def __init__(self, sizes: CacheSizes, pages: int, page: int = 16):
-        if pages < 1 or page < 1:
-            raise ValueError(
-                f"a pool has at least 1 page of 1 position, not {pages} of {page}"
-            )
         self.sizes, self.page = sizes, page
         self.key, self.value = sizes.allocate(pages, page)
         self.references = [0] * pages
@@ -336,12 +330,8 @@ class PagePool:
         return PagedSequence(pages, length)
 
     def publish(self, sequence: PagedSequence, ids: Sequence[int]) -> None:
-        """Let the full pages of a sequence be found by its symbols, from the first."""
-        if len(ids) > sequence.length:
-            raise ValueError(
-                f"a sequence of {sequence.length} symbols cannot publish {len(ids)}"
-            )
-        for i in range(len(ids) // self.page):
+        """Let full pages of a sequence be found by its symbols, from the first."""
+        for i in range(min(len(ids), sequence.length) // self.page):
             first = tuple(ids[: (i + 1) * self.page])
             self.published.setdefault(first, sequence.pages[i])
 
@@ -491,15 +481,10 @@ class QuantizedCache(Cache):
         residual: int = 32,
     ):
         super().__init__(sizes, sequences, capacity)
-        if bits not in (8, 4, 2) or residual < 0:
+        if bits not in (8, 4, 2) or group * bits % 8 or sizes.value % group:
             raise ValueError(
-                f"a quantized cache has 8, 4 or 2 bits and a residual of at least 0, "
-                f"not {bits} and {residual}"
-            )
-        if group < 1 or group * bits % 8 or sizes.value % group:
-            raise ValueError(
-                f"a group must fill whole bytes and divide the width of values, but is "
-                f"{group} for {bits} bits and width {sizes.value}"
+                f"codes have 8, 4 or 2 bits, and a group fills bytes and divides the "
+                f"width of values: not {bits} bits and {group} of {sizes.value} columns"
             )
         self.bits, self.group, self.residual = bits, group, residual
         shape = sizes.layers, sequences, sizes.groups

@@ -33,11 +33,6 @@ def expected_tokens(acceptance: float | int, proposed: int) -> float:
 
     Each of n proposed symbols is accepted with probability a, independently.
     """
-    if not 0 <= acceptance <= 1 or proposed < 0:
-        raise ValueError(
-            f"acceptance is from 0 to 1 of at least 0 symbols, not {acceptance} of "
-            f"{proposed}"
-        )
     return sum(acceptance**i for i in range(proposed + 1))
 
 
@@ -57,25 +52,18 @@ def accept(
         draft: the probabilities from which the proposal was drawn, or None.
         target: the model's probabilities, one row more.
     """
+    device = "cpu" if rng is None else rng.device
     for i, symbol in enumerate(proposal):
         p, q = target[i, symbol], 1.0 if draft is None else draft[i, symbol]
-        if draw_uniform(rng) * q < p:
+        if torch.rand((), generator=rng, device=device).item() * q < p:
             continue
-        rest = target[i].clone()
-        if draft is None:
-            rest[symbol] = 0
-        else:
-            rest = (rest - draft[i]).clamp(min=0)
+        rest = target[i].index_fill(0, torch.tensor(symbol, device=target.device), 0)
+        if draft is not None:
+            rest = (target[i] - draft[i]).clamp(min=0)
         # Equal but for rounding: then any symbol of the target is right.
         rest = rest if rest.any() else target[i]
         return [*proposal[:i], int(sample_columns(rest[None], rng))]
     return [*proposal, int(sample_columns(target[-1:], rng))]
-
-
-def draw_uniform(rng: torch.Generator | None) -> float:
-    """Return a number from 0 to 1, without 1."""
-    device = "cpu" if rng is None else rng.device
-    return torch.rand((), generator=rng, device=device, dtype=torch.float64).item()
 
 
 class PromptLookup:
@@ -89,11 +77,6 @@ class PromptLookup:
     symbols, cache = None, None  # fits every vocabulary
 
     def __init__(self, match: int = 3, count: int = 8):
-        if match < 1 or count < 1:
-            raise ValueError(
-                f"a lookup matches and proposes at least 1 symbol, not {match} and "
-                f"{count}"
-            )
         self.match, self.count = match, count
 
     def propose(
@@ -131,11 +114,9 @@ class DraftModel:
         rng: torch.Generator | None = None,
     ) -> Proposal:
         """Return drawn symbols and their probabilities."""
-        shared = 0
-        for ours, theirs in zip(self.read, ids[:-1], strict=False):
-            if ours != theirs:
-                break
-            shared += 1
+        # The newest symbol is read in any case, for its logits.
+        equal = [a == b for a, b in zip(self.read, ids[:-1], strict=False)]
+        shared = [*equal, False].index(False)
         self.cache.rewind(shared)
         self.read, new = [*ids], ids[shared:]
         proposal: list[int] = []

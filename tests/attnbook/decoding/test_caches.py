@@ -6,12 +6,14 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from attnbook.attention.multi_head import grouped_query
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.decoding.caches import (
     CacheSizes,
     KVCache,
     LatentCache,
     PagedCache,
+    PagedSequence,
     PagePool,
     QuantizedCache,
     WindowCache,
@@ -32,6 +34,7 @@ from attnbook.models.modern_decoder import (
     DecoderConfig,
     ModernDecoder,
     ModernLanguageModel,
+    RotaryAttention,
 )
 from attnbook.profiling.allocations import measure_peak_bytes
 from perturbed import perturb
@@ -229,22 +232,28 @@ def test_no_cache_makes_its_tensors_on_the_default_device():
 
 def test_sequences_share_pages_until_one_of_them_writes():
     model, ids = build("GQA"), draw_ids(1, T)[0]
-    pool = spoil(PagePool(CacheSizes.of(model), 7, 4))
-    first = PagedCache(pool, 1)
+    pool = spoil(PagePool(CacheSizes.of(model), 4, 4))
+    first, last = PagedCache(pool, 1), PagedCache(pool, 1)
+    last.reserve(4)
     decoder = CachedDecoder(model)
     decoder(ids[None, :6], first)
     other = pool.share(first.sequences[0], 6)
-    assert len(pool.free) == 5 and other.pages == first.sequences[0].pages
+    assert len(pool.free) == 1 and other.pages == first.sequences[0].pages
     both = PagedCache(pool, [first.sequences[0], other])
+    free, pool.free = pool.free, []
+    with pytest.raises(ValueError, match="1 more pages, but the pool has 0 free"):
+        both.reserve(1)  # for the copy
+    pool.free = free
     found = decoder(torch.stack([ids[6:8], ids[8:10]]), both)
-    assert len(pool.free) == 4  # the second page was copied, the first was not
+    assert not pool.free  # the second page was copied, the first was not
     assert other.pages[0] == first.sequences[0].pages[0]
     for b, more in enumerate((ids[6:8], ids[8:10])):
         expected = run_without(model, torch.cat([ids[:6], more]))[6:]
         torch.testing.assert_close(found[b], expected)
     assert both.count_bytes() == 3 * 4 * pool.sizes.bytes_per_token
     both.rewind(0)
-    assert sorted(pool.free) == list(range(7)) and not any(pool.references)
+    last.rewind(0)
+    assert sorted(pool.free) == [0, 1, 2, 3] and not any(pool.references)
 
 
 def test_a_prefix_is_found_by_all_of_its_symbols():
@@ -277,16 +286,12 @@ def test_pages_are_read_alike_by_the_split_kv_kernel():
     mask = torch.arange(7) < torch.tensor([[7], [3]])
     positions = cache.reserve(7, mask)
     key, value = (torch.randn(2, 2, 7, 4, dtype=torch.double) for _ in range(2))
-    keys, values = cache.update(1, key, value)
+    rows = cache.update(1, key, value)
     query = torch.randn(2, H, 1, 4, dtype=torch.double)
-    pool = cache.pool
-    found = attend_paged(
-        query, pool.key[1], pool.value[1], cache.block_table(), cache.lengths
-    )
+    pages = (x[1] for x in cache.tensors)
+    found = attend_paged(query, *pages, cache.block_table(), cache.lengths)
     visible = mark_visible(positions.amax(1, keepdim=True), cache.key_positions)
-    attention = model.blocks[0].attention
-    weights = attention.scores(query, keys).masked_fill(~visible, -torch.inf)
-    torch.testing.assert_close(found, attention.combine(weights.softmax(-1), values))
+    torch.testing.assert_close(found, grouped_query(query, *rows, visible))
 
 
 @pytest.mark.parametrize("bits", [8, 4, 2])
@@ -331,62 +336,74 @@ def test_a_quantized_cache_keeps_new_positions_exact_and_old_ones_nearly(bits):
     assert cache.coded == 12
 
 
-def test_a_quantized_cache_is_exact_until_something_is_quantized():
-    model, ids = build("GQA"), draw_ids(2, T)
-    sizes = CacheSizes.of(model)
-    decoder = CachedDecoder(model)
+def test_fewer_bits_are_further_from_the_exact_logits():
+    model, ids, errors = build("GQA"), draw_ids(2, T), []
     exact = run_without(model, ids[0])
-    errors = {}
     for bits in 8, 4, 2:
-        cache = QuantizedCache(sizes, 2, T, bits, group=4, residual=4)
-        parts = [decoder(x, cache)[0] for x in ids.split([6, 1, 1, 1, 4], dim=1)]
-        found = torch.cat(parts)
-        torch.testing.assert_close(found[:8], exact[:8])
-        errors[bits] = (found[9:] - exact[9:]).abs().max()
-    assert 0 < errors[8] < errors[4] < errors[2]
+        cache = QuantizedCache(CacheSizes.of(model), 2, T, bits, 4, residual=4)
+        pieces = ids.split([6, 1, 1, 1, 4], dim=1)
+        found = torch.cat([CachedDecoder(model)(x, cache)[0] for x in pieces])
+        torch.testing.assert_close(found[:8], exact[:8])  # nothing is quantized yet
+        errors.append((found[9:] - exact[9:]).abs().max())
+    assert 0 < errors[0] < errors[1] < errors[2]
 
 
-def build_cache(**other):
-    sizes = CacheSizes(1, 1, 4, 4, torch.double)
-    return QuantizedCache(sizes, 2, 8, **{"bits": 8, "group": 4, "residual": 0} | other)
+SMALL = CacheSizes(1, 1, 4, 4, torch.double)
+IMPOSSIBLE = [
+    (lambda: KVCache(SMALL, 0, 4), "at least 1 sequence, not 0"),
+    (lambda: KVCache(SMALL, 1, 0), "at least 1 position, not 0"),
+    (lambda: WindowCache(SMALL, 1, 0), "not 0 and 0"),
+    (lambda: QuantizedCache(SMALL, 2, 8, 3, 4), "not 3 bits and 4 of 4"),
+    (lambda: QuantizedCache(SMALL, 2, 8, 8, 3), "not 8 bits and 3 of 4"),
+    (lambda: fill(KVCache(SMALL, 2, 8), 3).rewind(4), "3 symbols cannot be cut to 4"),
+    (lambda: fill(WindowCache(SMALL, 2, W), 6).rewind(5), "6 symbols .* cut to 5"),
+    (
+        lambda: fill(QuantizedCache(SMALL, 2, 8, 8, 4, 0), 6).rewind(3),
+        r"4 positions .* cut to \[3, 3\]",
+    ),
+    (
+        lambda: QuantizedCache(SMALL, 2, 8, 8, 4).reserve(2, torch.eye(2).bool()),
+        r"would have \[1, 1\] symbols after \[0, 0\]",
+    ),
+    (lambda: PagePool(SMALL, 2).share(PagedSequence([1], 3), 4), "3 .* share 4"),
+    (lambda: CachedDecoder(build("GQA"), 0), "not 0 and 0"),
+    (lambda: CachedDecoder(build_selective()), "Selective has its own decode"),
+]
+
+
+def fill(cache, count):
+    cache.reserve(count)
+    return cache
+
+
+def build_selective():
+    class Selective(RotaryAttention):
+        def decode(self, x, cache=None, mask=None):
+            raise AssertionError
+
+    return ModernDecoder(DecoderConfig(V, C, H, 2, 30, 1), Selective)
 
 
 @pytest.mark.refusal
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda model, sizes: KVCache(sizes, 0, 4), "at least 1 sequence, not 0"),
-        (lambda model, sizes: KVCache(sizes, 1, 0), "at least 1 position, not 0"),
-        (lambda model, sizes: WindowCache(sizes, 1, 0), "not 0 and 0"),
-        (lambda model, sizes: PagePool(sizes, 1, 0), "not 1 of 0"),
-        (lambda model, sizes: build_cache(bits=3), "8, 4 or 2 bits .* not 3 and 0"),
-        (lambda model, sizes: build_cache(group=3), "3 for 8 bits and width 4"),
-        (
-            lambda model, sizes: build_cache().reserve(2, torch.eye(2).bool()),
-            r"would have \[1, 1\] symbols after \[0, 0\]",
-        ),
-        (lambda model, sizes: CachedDecoder(model, window=0), "not 0 and 0"),
-    ],
-)
-def test_impossible_sizes_are_refused(call, message):
-    model = build("GQA")
+@pytest.mark.parametrize(("call", "message"), IMPOSSIBLE)
+def test_what_is_impossible_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
-        call(model, CacheSizes.of(model))
+        call()
+
+
+UNFIT = [
+    ("KVCache", None, (2, 12), None, "sequence 0 would have 14 .* 13 positions"),
+    ("KVCache", None, (1, 3), None, "1 rows .* 2 sequences"),
+    ("KVCache", None, (2, 3), [[1, 1], [1, 1]], r"\(2, 3\), .* mask \(2, 2\)"),
+    ("KVCache", None, (2, 3), [[1, 1, 1], [1, 0, 1]], "sequence 1 .* 2 runs"),
+    ("PagedCache", None, (2, 21), None, "10 more pages, but .* 6 free ones of 8"),
+    ("WindowCache", None, (2, 3), None, "all keys and 0 sinks, but .* newest 4 and 2"),
+    ("WindowCache", W + 1, (2, 3), None, "5 keys and 0 sinks, but .* newest 4 and 2"),
+]
 
 
 @pytest.mark.refusal
-@pytest.mark.parametrize(
-    ("cache", "window", "ids", "mask", "message"),
-    [
-        ("KVCache", None, (2, 12), None, "sequence 0 would have 14 .* 13 positions"),
-        ("KVCache", None, (1, 3), None, "1 rows .* 2 sequences"),
-        ("KVCache", None, (2, 3), [[1, 1], [1, 1]], r"\(2, 3\), .* mask \(2, 2\)"),
-        ("KVCache", None, (2, 3), [[1, 1, 1], [1, 0, 1]], "sequence 1 .* 2 runs"),
-        ("PagedCache", None, (2, 21), None, "10 more pages, but .* 6 free ones of 8"),
-        ("WindowCache", None, (2, 3), None, "all keys, but .* newest 4"),
-        ("WindowCache", W + 1, (2, 3), None, "5 keys, but .* newest 4"),
-    ],
-)
+@pytest.mark.parametrize(("cache", "window", "ids", "mask", "message"), UNFIT)
 def test_a_pass_that_does_not_fit_is_refused_and_changes_nothing(
     cache, window, ids, mask, message
 ):
@@ -404,40 +421,3 @@ def test_a_pass_that_does_not_fit_is_refused_and_changes_nothing(
         torch.testing.assert_close(x, y, rtol=0, atol=0, equal_nan=True)
     if cache == "PagedCache":
         assert len(store.pool.free) == 6
-
-
-@pytest.mark.refusal
-def test_a_cut_that_is_impossible_is_refused():
-    sizes = CacheSizes.of(build("GQA"))
-    cache = KVCache(sizes, 2, T)
-    cache.reserve(3)
-    with pytest.raises(ValueError, match="3 symbols cannot be cut to 4"):
-        cache.rewind(4)
-    window = WindowCache(sizes, 1, W)
-    window.reserve(6)
-    with pytest.raises(ValueError, match="6 symbols cannot be cut to 5"):
-        window.rewind(5)
-    coded = build_cache()
-    coded.reserve(6)
-    with pytest.raises(ValueError, match=r"4 positions .* cut to \[3, 3\]"):
-        coded.rewind(3)
-    pool = PagePool(sizes, 2)
-    some = PagedCache(pool, 1)
-    some.reserve(3)
-    with pytest.raises(ValueError, match="3 symbols cannot share 4"):
-        pool.share(some.sequences[0], 4)
-    with pytest.raises(ValueError, match="3 symbols cannot publish 4"):
-        pool.publish(some.sequences[0], [1, 2, 3, 4])
-
-
-@pytest.mark.refusal
-def test_a_layer_that_the_cached_decoder_would_bypass_is_refused():
-    from attnbook.models.modern_decoder import RotaryAttention
-
-    class Selective(RotaryAttention):
-        def decode(self, x, cache=None, mask=None):
-            raise AssertionError
-
-    model = ModernDecoder(DecoderConfig(V, C, H, 2, 30, 1), Selective)
-    with pytest.raises(ValueError, match="Selective has its own decode"):
-        CachedDecoder(model)
