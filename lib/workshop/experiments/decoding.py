@@ -11,12 +11,14 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from importlib.util import find_spec
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from attnbook.decoding import speculation
 from attnbook.decoding.caches import (
     Cache,
     CacheSizes,
@@ -29,12 +31,7 @@ from attnbook.decoding.decoder import CachedDecoder
 from attnbook.decoding.fast import PackedDecoder
 from attnbook.decoding.generation import generate, prefill
 from attnbook.decoding.latent import LatentSizes, attend_absorbed, attend_naive
-from attnbook.decoding.speculation import (
-    DraftModel,
-    PromptLookup,
-    expected_tokens,
-    speculate,
-)
+from attnbook.decoding.speculation import DraftModel, PromptLookup, speculate
 from attnbook.models.devices import use_seed
 from attnbook.models.modern_decoder import (
     CachedLanguageModel,
@@ -44,23 +41,26 @@ from attnbook.models.modern_decoder import (
 from attnbook.models.pretrained import NAMES, SIZES
 from attnbook.positions.rotary import halves_permutation
 from attnbook.profiling.timing import time_calls
+from workshop.experiments import smollm2
 from workshop.experiments.record import recorded
-from workshop.experiments.smollm2 import (
-    SMOLLM2,
-    cut_passage,
-    list_sections,
-    load_model,
-    read_lines,
-)
+from workshop.experiments.smollm2 import SMOLLM2, load_model
 
-# A run returns symbols and the seconds that one of them took.
-Run = Callable[[], tuple[object, float]]
+Ids = Int[Tensor, "B T"]
+# Symbols, and the seconds that one of them took.
+Timed = tuple[list[list[int]] | None, float]
+Run = Callable[[], Timed]
 
 
 def cut_passages(tokenizer, count: int, length: int) -> list[Int[Tensor, "T"]]:
-    lines = read_lines()
-    starts = list_sections(len(lines), count)
-    return [cut_passage(tokenizer, lines, start, length) for start in starts]
+    lines = smollm2.read_lines()
+    return [
+        smollm2.cut_passage(tokenizer, lines, start, length)
+        for start in smollm2.list_sections(len(lines), count)
+    ]
+
+
+def make_cache(decoder: CachedDecoder, length: int, sequences: int = 1) -> KVCache:
+    return KVCache(CacheSizes.of(decoder.model), sequences, length)
 
 
 def list_quartiles(values: Iterable[float]) -> list[float]:
@@ -89,7 +89,7 @@ def take_turns(runs: dict[str, Run], rounds: int, base: str) -> list[dict]:
 @torch.no_grad()
 def time_loop(
     logits: Float[Tensor, "B V"], step: Callable[[Tensor], Tensor], count: int
-) -> tuple[list[list[int]], float]:
+) -> Timed:
     """Return greedy symbols, and the seconds of one, the first not counted."""
     found = [logits.argmax(-1)]
     begun = time.perf_counter()
@@ -100,14 +100,9 @@ def time_loop(
 
 
 def time_steps(
-    decoder: CachedDecoder,
-    ids: Int[Tensor, "B T"],
-    count: int,
-    mask: Tensor | None = None,
-) -> tuple[list[list[int]], float]:
-    """Return `time_loop` of a decoder after the prefill of these prompts."""
-    sizes = CacheSizes.of(decoder.model)
-    cache = KVCache(sizes, len(ids), ids.shape[1] + count)
+    decoder: CachedDecoder, ids: Ids, count: int, mask: Tensor | None = None
+) -> Timed:
+    cache = make_cache(decoder, ids.shape[1] + count, len(ids))
     logits = prefill(decoder, ids, cache, mask)
     return time_loop(
         logits, lambda new: decoder.predict(decoder.run(new, cache)[:, -1]), count
@@ -115,10 +110,8 @@ def time_steps(
 
 
 @torch.no_grad()
-def time_chapter_9(
-    model: CachedLanguageModel, ids: Int[Tensor, "1 T"], count: int
-) -> tuple[list[list[int]], float]:
-    """Return the same for chapter 9's cache, which is concatenated anew each step."""
+def time_chapter_9(model: CachedLanguageModel, ids: Ids, count: int) -> Timed:
+    """Time chapter 9's cache, which is concatenated anew each step."""
     logits, caches = model.decode(ids)
 
     def step(new: Tensor) -> Tensor:
@@ -134,17 +127,13 @@ class TimedLookup(PromptLookup):
 
     begun = 0.0
 
-    def propose(self, *args, **settings):
+    def propose(self, *args):
         self.begun = self.begun or time.perf_counter()
-        return super().propose(*args, **settings)
+        return super().propose(*args)
 
 
-def time_lookup(
-    decoder: CachedDecoder, ids: Int[Tensor, "1 T"], count: int
-) -> tuple[list[list[int]], float]:
-    """Return the same for speculation with a prompt lookup."""
-    cache = KVCache(CacheSizes.of(decoder.model), 1, ids.shape[1] + count)
-    draft = TimedLookup()
+def time_lookup(decoder: CachedDecoder, ids: Ids, count: int) -> Timed:
+    cache, draft = make_cache(decoder, ids.shape[1] + count), TimedLookup()
     found = speculate(decoder, ids, count, cache, draft).ids
     return [found], (time.perf_counter() - draft.begun) / (count - 1)
 
@@ -191,8 +180,7 @@ class Clock:
         """Do nothing: a streamer needs this method."""
 
 
-def time_theirs(theirs, ids: Int[Tensor, "1 T"], count: int):
-    """Return the same for transformers' `generate` with its default cache."""
+def time_theirs(theirs, ids: Ids, count: int) -> Timed:
     clock, greedy = Clock(), {"do_sample": False, "eos_token_id": None}
     theirs.generate(ids, max_new_tokens=count, streamer=clock, pad_token_id=0, **greedy)
     first, last = clock.seconds[1], clock.seconds[-1]  # [0] is the prompt
@@ -211,7 +199,7 @@ def make_limit(model: ModernDecoder, positions: float) -> Run:
     step += positions * CacheSizes.of(model).bytes_per_token
     matrix, vector = torch.ones(MEGABYTES * 160, 1536), torch.ones(1536)
 
-    def run() -> tuple[None, float]:
+    def run() -> Timed:
         begun = time.perf_counter()
         torch.mv(matrix, vector)
         return None, (time.perf_counter() - begun) * step / matrix.nbytes
@@ -233,18 +221,34 @@ def list_speed_runs(model: ModernDecoder, theirs, passages) -> dict[str, Run]:
         f"packed, {str(x).removeprefix('torch.')}": PackedDecoder(model, x)
         for x in (torch.float32, torch.bfloat16, torch.int8)
     }
-    plain, fast = CachedDecoder(model), packed["packed, float32"]
+    fast = packed["packed, float32"]
     runs: dict[str, Run] = {"limit": make_limit(model, PROMPT + COUNT / 2)}
     if theirs is not None:
-        runs["transformers"] = lambda: time_theirs(theirs, one, COUNT)
+        runs["transformers"] = partial(time_theirs, theirs, one, COUNT)
     return runs | {
-        "chapter 9": lambda: time_chapter_9(model, one, COUNT),
-        "cached": lambda: time_steps(plain, one, COUNT),
-        **{n: lambda x=x: time_steps(x, one, COUNT) for n, x in packed.items()},
-        "packed, batch": lambda: time_steps(fast, ragged, COUNT, real),
-        "repeated": lambda: time_steps(fast, repeated, COPIED),
-        "repeated, lookup": lambda: time_lookup(fast, repeated, COPIED),
+        "chapter 9": partial(time_chapter_9, model, one, COUNT),
+        "cached": partial(time_steps, CachedDecoder(model), one, COUNT),
+        **{n: partial(time_steps, x, one, COUNT) for n, x in packed.items()},
+        "packed, batch": partial(time_steps, fast, ragged, COUNT, real),
+        "repeated": partial(time_steps, fast, repeated, COPIED),
+        "repeated, lookup": partial(time_lookup, fast, repeated, COPIED),
     }
+
+
+def measure_exactness(model: ModernDecoder, passages) -> dict[str, bool]:
+    """Return, in float64, whether a batch and a lookup generate what one step does."""
+    decoder, (ids, real) = CachedDecoder(model.double()), draw_batch(passages)
+
+    def continue_alone(prompt: Ids) -> list[int]:
+        room = make_cache(decoder, 2 * PROMPT + COUNT)
+        return generate(decoder, prompt, COUNT, room)[0]
+
+    room = make_cache(decoder, PROMPT + COUNT, BATCH)
+    together = generate(decoder, ids, COUNT, room, mask=real)
+    alone = [continue_alone(x[m][None]) for x, m in zip(ids, real, strict=True)]
+    repeated, room = ids[:1].repeat(1, 2), make_cache(decoder, 2 * PROMPT + COUNT)
+    looked = speculate(decoder, repeated, COUNT, room, PromptLookup()).ids
+    return {"batch": together == alone, "lookup": looked == continue_alone(repeated)}
 
 
 def compare_logits(
@@ -276,18 +280,18 @@ def read_logits(
     return torch.cat(parts)[len(ids) // 2 :]
 
 
-def compare_decoders(passages, exact: CachedDecoder, found, make_cache) -> dict:
+def compare_decoders(
+    passages, exact: CachedDecoder, found: CachedDecoder, make: Callable[[int], Cache]
+) -> dict:
     """Return `compare_logits` of two decoders, averaged over passages."""
-    sizes = CacheSizes.of(exact.model)
-    return average_rows(
-        [
-            compare_logits(
-                read_logits(found, ids, make_cache(len(ids))),
-                read_logits(exact, ids, KVCache(sizes, 1, len(ids))),
-            )
-            for ids in passages
-        ]
-    )
+    rows = [
+        compare_logits(
+            read_logits(found, ids, make(len(ids))),
+            read_logits(exact, ids, make_cache(exact, len(ids))),
+        )
+        for ids in passages
+    ]
+    return average_rows(rows)
 
 
 @recorded(on_cpu=True, seeds=[0], prompt=PROMPT, count=COUNT, batch=BATCH, **SMOLLM2)
@@ -302,29 +306,24 @@ def decoding_speed() -> dict:
     runs = list_speed_runs(model, build_theirs(model) if has_theirs else None, passages)
     base = "transformers" if has_theirs else "chapter 9"
     found = {name: run()[0] for name, run in runs.items()}
-    exact = "packed, float32"
-    results: dict = {
-        "same": {n: x[0] == found[exact][0] for n, x in found.items() if x},
-        "threads": {},
-    }
+    expected = found["packed, float32"][0]
+    same = {name: x[0] == expected for name, x in found.items() if x}
+    results: dict = {"same": same, "threads": {}}
     for threads in (1, 2):
         torch.set_num_threads(threads)
         results["threads"][str(threads)] = take_turns(runs, SPEED_ROUNDS, base)
     torch.set_num_threads(1)
-    sizes, tested = CacheSizes.of(model), cut_passages(tokenizer, PASSAGES, LENGTH)
+    tested, exact = cut_passages(tokenizer, PASSAGES, LENGTH), CachedDecoder(model)
     results["kl"] = {
         str(dtype).removeprefix("torch."): compare_decoders(
-            tested,
-            CachedDecoder(model),
-            PackedDecoder(model, dtype),
-            lambda length: KVCache(sizes, 1, length),
+            tested, exact, PackedDecoder(model, dtype), partial(make_cache, exact)
         )
         for dtype in (torch.bfloat16, torch.int8)
     }
-    cache = KVCache(sizes, BATCH, PROMPT)
-    counted = BATCH * PROMPT * sizes.bytes_per_token
-    results["bytes"] = {"counted": counted, "taken": cache.count_bytes()}
-    return results
+    counted = BATCH * PROMPT * CacheSizes.of(model).bytes_per_token
+    taken = make_cache(exact, PROMPT, BATCH).count_bytes()
+    results["bytes"] = {"counted": counted, "taken": taken}
+    return results | {"float64": measure_exactness(model, passages)}
 
 
 BITS, GROUP, RESIDUAL = (8, 4, 2), 32, 32
@@ -333,7 +332,9 @@ BITS, GROUP, RESIDUAL = (8, 4, 2), 32, 32
 class KeysPerPosition(KVCache):
     """A cache whose keys are quantized like values: a scale for each position."""
 
-    bits = 4
+    def __init__(self, sizes: CacheSizes, length: int, bits: int):
+        super().__init__(sizes, 1, length)
+        self.bits = bits
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Return exact values; keys that are older than the pass from their codes."""
@@ -353,24 +354,18 @@ def decoding_quantized_cache() -> dict:
     exact = KVCache(sizes, 1, LENGTH).count_bytes()
     rows = []
     for bits in BITS:
-        made = QuantizedCache(sizes, 1, LENGTH, bits, GROUP, RESIDUAL)
 
-        def quantized(length: int, bits=bits) -> Cache:
+        def make(length: int, bits=bits) -> Cache:
             return QuantizedCache(sizes, 1, length, bits, GROUP, RESIDUAL)
 
-        def per_position(length: int, bits=bits) -> Cache:
-            cache = KeysPerPosition(sizes, 1, length)
-            cache.bits = bits
-            return cache
+        def make_other(length: int, bits=bits) -> Cache:
+            return KeysPerPosition(sizes, length, bits)
 
-        for name, make in (
-            ("keys a channel, values a position", quantized),
-            ("only keys, a position", per_position),
-        ):
-            row = {"bits": bits, "name": name}
-            if make is quantized:
-                row["bytes"] = made.count_bytes() / exact
-            rows.append(row | compare_decoders(passages, decoder, decoder, make))
+        row = {"bits": bits, "name": "keys a channel, values a position"}
+        row["bytes"] = make(LENGTH).count_bytes() / exact
+        rows.append(row | compare_decoders(passages, decoder, decoder, make))
+        row = {"bits": bits, "name": "only keys, a position"}
+        rows.append(row | compare_decoders(passages, decoder, decoder, make_other))
     return {"rows": rows}
 
 
@@ -379,30 +374,22 @@ DRAFT_BLOCKS = 20  # of the draft that is the model's first blocks
 PROMPTS = 2
 
 
-def build_first_blocks(model: ModernDecoder, count: int) -> CachedLanguageModel:
-    """Return the model without its last blocks."""
-    return CachedLanguageModel(model.embed, [*model.blocks][:count], model.norm)
-
-
 def measure_speculation(decoder: CachedDecoder, make_draft, prompts) -> dict:
     """Return accepted symbols and symbols a pass, and the speed against plain steps."""
-    sizes, times, totals = CacheSizes.of(decoder.model), [], [0, 0, 0]
+    times, found, same = [], [], True
     for ids in prompts:
         length = ids.shape[1] + COPIED
         begun = time.perf_counter()
-        plain = generate(decoder, ids, COPIED, KVCache(sizes, 1, length))
+        [plain] = generate(decoder, ids, COPIED, make_cache(decoder, length))
         between = time.perf_counter()
-        cache = KVCache(sizes, 1, length)
-        found = speculate(decoder, ids, COPIED, cache, make_draft(length))
-        seconds = time.perf_counter() - between
-        times.append((between - begun) / seconds)
-        parts = found.passes, found.proposed, found.accepted
-        totals = [a + b for a, b in zip(totals, parts, strict=True)]
-        same = found.ids == plain[0]
-    passes, proposed, accepted = totals
+        room = make_cache(decoder, length)
+        found.append(speculate(decoder, ids, COPIED, room, make_draft(length)))
+        times.append((between - begun) / (time.perf_counter() - between))
+        same = same and found[-1].ids == plain
+    accepted = sum(x.accepted for x in found)
     return {
-        "acceptance": accepted / max(1, proposed),
-        "symbols_a_pass": 1 + accepted / passes,
+        "acceptance": accepted / max(1, sum(x.proposed for x in found)),
+        "symbols_a_pass": 1 + accepted / sum(x.passes for x in found),
         "times": statistics.median(times),
         "same": same,
     }
@@ -416,8 +403,8 @@ def decoding_speculation() -> dict:
     times are prefill and decoding together, against greedy steps.
     """
     model, tokenizer = load_model()
-    decoder, few = PackedDecoder(model), PackedDecoder(model, torch.int8)
-    early = PackedDecoder(build_first_blocks(model, DRAFT_BLOCKS))
+    decoder = PackedDecoder(model)
+    early = CachedLanguageModel(model.embed, [*model.blocks][:DRAFT_BLOCKS], model.norm)
     ordinary = [x[None] for x in cut_passages(tokenizer, PROMPTS, PROMPT)]
     cut = -REPEATED // 2
     texts = {
@@ -425,29 +412,26 @@ def decoding_speculation() -> dict:
         "repeated": [x[:, :REPEATED].repeat(1, 3)[:, :cut] for x in ordinary],
     }
 
-    def make_model_draft(decoder: CachedDecoder, length: int, count: int) -> DraftModel:
-        cache = KVCache(CacheSizes.of(decoder.model), 1, length + count)
-        return DraftModel(decoder, cache, count)
+    def make_draft(small: CachedDecoder | None, count: int, length: int):
+        if small is None:
+            return PromptLookup(3, count)
+        return DraftModel(small, make_cache(small, length + count), count)
 
     drafts = {
-        "lookup": lambda length, count: PromptLookup(3, count),
-        "int8": lambda length, count: make_model_draft(few, length, count),
-        "first blocks": lambda length, count: make_model_draft(early, length, count),
+        "lookup": None,
+        "int8": PackedDecoder(model, torch.int8),
+        "first blocks": PackedDecoder(early),
     }
     rows = []
     for text, prompts in texts.items():
-        for name, make in drafts.items():
+        for name, small in drafts.items():
             single = None
             for count in DRAFT_COUNTS:
-
-                def make_draft(length: int, make=make, count=count):
-                    return make(length, count)
-
-                found = measure_speculation(decoder, make_draft, prompts)
+                make = partial(make_draft, small, count)
+                found = measure_speculation(decoder, make, prompts)
                 single = found["acceptance"] if single is None else single
-                expected = expected_tokens(single, count)
-                row = {"text": text, "draft": name, "count": count}
-                rows.append(row | found | {"expected": expected})
+                found["expected"] = speculation.expected_tokens(single, count)
+                rows.append({"text": text, "draft": name, "count": count} | found)
     return {"rows": rows}
 
 
