@@ -23,9 +23,9 @@ from attnbook.decoding.decoder import CachedDecoder
 from attnbook.decoding.generation import GREEDY, Sampling, prefill, require_prompts
 from attnbook.models.devices import sample_columns
 
+Generator = torch.Generator | None
 # Proposed symbols and the probabilities (n, V) from which they were drawn; None if
 # they were not drawn, so that each had probability 1.
-Generator = torch.Generator | None
 Proposal = tuple[list[int], Float[Tensor, "n V"] | None]
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib.util import find_spec
+from itertools import product
 
 import torch
 from jaxtyping import Float, Int
@@ -332,15 +333,15 @@ BITS, GROUP, RESIDUAL = (8, 4, 2), 32, 32
 class KeysPerPosition(KVCache):
     """A cache whose keys are quantized like values: a scale for each position."""
 
-    def __init__(self, sizes: CacheSizes, length: int, bits: int):
-        super().__init__(sizes, 1, length)
-        self.bits = bits
+    def __init__(self, sizes, sequences, capacity, bits, group, residual):
+        super().__init__(sizes, sequences, capacity)
+        self.bits, self.group, self.residual = bits, group, residual
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Return exact values; keys that are older than the pass from their codes."""
         keys, values = super().update(layer, key, value)
         past = keys.shape[2] - key.shape[2]
-        old = keys[:, :, : max(0, past - RESIDUAL)].unflatten(-1, (-1, GROUP))
+        old = keys[:, :, : max(0, past - self.residual)].unflatten(-1, (-1, self.group))
         old = dequantize(*quantize(old, self.bits)).flatten(-2)
         return torch.cat([old, keys[:, :, old.shape[2] :]], dim=2), values
 
@@ -352,20 +353,20 @@ def decoding_quantized_cache() -> dict:
     passages, sizes = cut_passages(tokenizer, PASSAGES, LENGTH), CacheSizes.of(model)
     decoder = CachedDecoder(model)
     exact = KVCache(sizes, 1, LENGTH).count_bytes()
+    kinds = {
+        "keys a channel, values a position": QuantizedCache,
+        "only keys, a position": KeysPerPosition,
+    }
     rows = []
-    for bits in BITS:
+    for bits, (name, kind) in product(BITS, kinds.items()):
 
-        def make(length: int, bits=bits) -> Cache:
-            return QuantizedCache(sizes, 1, length, bits, GROUP, RESIDUAL)
+        def make(length: int, bits=bits, kind=kind) -> Cache:
+            return kind(sizes, 1, length, bits, GROUP, RESIDUAL)
 
-        def make_other(length: int, bits=bits) -> Cache:
-            return KeysPerPosition(sizes, length, bits)
-
-        row = {"bits": bits, "name": "keys a channel, values a position"}
-        row["bytes"] = make(LENGTH).count_bytes() / exact
+        row = {"bits": bits, "name": name}
+        if kind is QuantizedCache:
+            row["bytes"] = make(LENGTH).count_bytes() / exact
         rows.append(row | compare_decoders(passages, decoder, decoder, make))
-        row = {"bits": bits, "name": "only keys, a position"}
-        rows.append(row | compare_decoders(passages, decoder, decoder, make_other))
     return {"rows": rows}
 
 
@@ -423,15 +424,14 @@ def decoding_speculation() -> dict:
         "first blocks": PackedDecoder(early),
     }
     rows = []
-    for text, prompts in texts.items():
-        for name, small in drafts.items():
-            single = None
-            for count in DRAFT_COUNTS:
-                make = partial(make_draft, small, count)
-                found = measure_speculation(decoder, make, prompts)
-                single = found["acceptance"] if single is None else single
-                found["expected"] = speculation.expected_tokens(single, count)
-                rows.append({"text": text, "draft": name, "count": count} | found)
+    for (text, prompts), (name, small) in product(texts.items(), drafts.items()):
+        single = None
+        for count in DRAFT_COUNTS:
+            make = partial(make_draft, small, count)
+            found = measure_speculation(decoder, make, prompts)
+            single = found["acceptance"] if single is None else single
+            found["expected"] = speculation.expected_tokens(single, count)
+            rows.append({"text": text, "draft": name, "count": count} | found)
     return {"rows": rows}
 
 
@@ -482,16 +482,15 @@ def decoding_eviction() -> dict:
     model, tokenizer = load_model(EvictingAttention)
     passages, sizes = cut_passages(tokenizer, PASSAGES, LENGTH), CacheSizes.of(model)
     rows = []
-    for counted in (True, False):
-        for sinks in SINKS:
-            found = [
-                compare_logits(
-                    read_evicting(model, ids, sinks, counted),
-                    model(ids[None])[0, len(ids) // 2 :],
-                )
-                for ids in passages
-            ]
-            rows.append({"sinks": sinks, "counted": counted} | average_rows(found))
+    for counted, sinks in product((True, False), SINKS):
+        found = [
+            compare_logits(
+                read_evicting(model, ids, sinks, counted),
+                model(ids[None])[0, len(ids) // 2 :],
+            )
+            for ids in passages
+        ]
+        rows.append({"sinks": sinks, "counted": counted} | average_rows(found))
     share = (KEPT + SINKS[-1]) / LENGTH
     return {"rows": rows, "share": share, "bytes": sizes.bytes_per_token * LENGTH}
 
@@ -514,15 +513,15 @@ def decoding_steps() -> dict:
         cache.lengths = torch.tensor([positions - 1])
         decoder(ids, cache)
 
-    calls = {str(n): lambda n=n: step(n) for n in POSITIONS}
-    calls["product"] = lambda: torch.mv(matrix, vector)
-    found = {n: list_quartiles(x) for n, x in time_calls(calls, STEP_ROUNDS).items()}
-    rate = matrix.nbytes / found.pop("product")[1]
+    calls = {str(n): partial(step, n) for n in POSITIONS}
+    calls["product"] = partial(torch.mv, matrix, vector)
+    taken = time_calls(calls, STEP_ROUNDS)
+    rate = matrix.nbytes / statistics.median(taken["product"])
     weights = sum(x.nbytes for x in model.parameters())
     rows = [
         {
             "positions": n,
-            "ms": [1000 * x for x in found[str(n)]],
+            "ms": list_quartiles(1000 * x for x in taken[str(n)]),
             "bytes": weights + n * sizes.bytes_per_token,
         }
         for n in POSITIONS
@@ -538,28 +537,20 @@ LATENT_KEYS, LATENT_QUERIES, LATENT_ROUNDS = 1024, (1, 4, 16, 64, 256), 5
 @recorded(on_cpu=True, seeds=[0], keys=LATENT_KEYS, heads=LITE.heads)
 def decoding_latent() -> dict:
     """Record the times of MLA's two forms over the number of new symbols."""
-    H, Z, N, R, E = LITE.heads, LITE.latent, LITE.content, LITE.rotary, LITE.value
+    H, Z, K = LITE.heads, LITE.latent, LATENT_KEYS
     with use_seed(0):
-        latent = torch.randn(1, 1, LATENT_KEYS, Z)
-        rotary = torch.randn(1, 1, LATENT_KEYS, R)
-        W_key, W_value = torch.randn(H, N, Z) / Z**0.5, torch.randn(H, E, Z) / Z**0.5
+        cache = torch.randn(1, 1, K, Z), torch.randn(1, 1, K, LITE.rotary)
+        widths = LITE.content, LITE.value
+        weights = [torch.randn(H, width, Z) / Z**0.5 for width in widths]
     rows = []
     for T in LATENT_QUERIES:
         with use_seed(T):
-            query, turned = torch.randn(1, H, T, N), torch.randn(1, H, T, R)
-        given = query, turned, latent, rotary, W_key, W_value
+            queries = [torch.randn(1, H, T, n) for n in (LITE.content, LITE.rotary)]
         calls = {
-            "naive": lambda given=given: attend_naive(*given),
-            "absorbed": lambda given=given: attend_absorbed(*given),
+            "naive": partial(attend_naive, *queries, *cache, *weights),
+            "absorbed": partial(attend_absorbed, *queries, *cache, *weights),
         }
         taken = time_calls(calls, LATENT_ROUNDS, clock=time.process_time)
-        rows.append(
-            {
-                "queries": T,
-                "ms": {
-                    n: [1000 * y for y in list_quartiles(x)] for n, x in taken.items()
-                },
-                "products": LITE.count_products(T, LATENT_KEYS),
-            }
-        )
+        ms = {name: list_quartiles(1000 * y for y in x) for name, x in taken.items()}
+        rows.append({"queries": T, "ms": ms, "products": LITE.count_products(T, K)})
     return {"rows": rows}
