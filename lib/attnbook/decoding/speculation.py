@@ -44,7 +44,7 @@ def accept(
 
     Symbol x is accepted with probability min(1, target(x) / draft(x)). After the first
     rejection, a symbol is drawn from max(0, target - draft), normalized; if all are
-    accepted, from the target's last row. Without a draft, its probabilities are 1.
+    accepted, from the target's last row. Without a draft, proposals had probability 1.
     """
     device, V = "cpu" if rng is None else rng.device, target.shape[-1]
     if draft is None:
