@@ -91,9 +91,11 @@ class Cache:
     tensors: list[Tensor]
 
     def __init__(self, sizes: CacheSizes, sequences: int, capacity: int | None):
-        for name, number in ("sequence", sequences), ("position", capacity):
-            if number is not None and number < 1:
-                raise ValueError(f"a cache needs at least 1 {name}, not {number}")
+        if sequences < 1 or (capacity is not None and capacity < 1):
+            raise ValueError(
+                f"a cache needs at least 1 sequence and position, not {sequences} and "
+                f"{capacity}"
+            )
         self.sizes, self.capacity = sizes, capacity
         self.lengths = torch.zeros(sequences, dtype=torch.long, device="cpu")
 
@@ -337,16 +339,12 @@ class PagedCache(Cache):
             x.pages += [pool.take() for _ in range(missing)]
             x.length = n
         sequence, column, position = self.rows
-        self.table = self.block_table()
+        most = max(1, *(len(x.pages) for x in self.sequences))
+        rows = [x.pages + [0] * (most - len(x.pages)) for x in self.sequences]
+        self.table = torch.tensor(rows, device=pool.key.device)  # block table
         page = self.table[sequence, position // pool.page]
         self.rows = sequence, column, page, position % pool.page
         self.ends = longer.to(pool.key.device)
-
-    def block_table(self) -> Int[Tensor, "B _"]:
-        """Return the page numbers of all sequences, 0 after a sequence's last."""
-        most = max(1, *(len(x.pages) for x in self.sequences))
-        rows = [x.pages + [0] * (most - len(x.pages)) for x in self.sequences]
-        return torch.tensor(rows, device=self.pool.key.device)
 
     def _store(self, which: int, layer: int, new: New) -> All:
         sequence, column, page, row = self.rows

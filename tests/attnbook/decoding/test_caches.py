@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnbook.attention.multi_head import grouped_query
 from attnbook.attention.scaled_dot_product import attend
+from attnbook.decoding import latent
 from attnbook.decoding.caches import (
     CacheSizes,
     KVCache,
@@ -18,13 +18,7 @@ from attnbook.decoding.caches import (
     WindowCache,
 )
 from attnbook.decoding.decoder import CachedDecoder, mark_visible
-from attnbook.decoding.latent import (
-    LatentDecoder,
-    LatentSizes,
-    attend_absorbed,
-    attend_naive,
-)
-from attnbook.flash.decoding import attend_paged
+from attnbook.decoding.latent import LatentDecoder, LatentSizes
 from attnbook.models.modern_decoder import (
     DecoderConfig,
     ModernDecoder,
@@ -157,9 +151,7 @@ def test_a_cache_takes_the_bytes_that_were_counted_and_copies_none():
     assert peak < store.count_bytes() / 4
     window = WindowCache(sizes, 2, 100, 4)
     assert window.count_bytes() == 2 * 104 * sizes.bytes_per_token
-    latent = CacheSizes.of(build("MLA"))
-    assert latent.bytes_per_token == BLOCKS * (8 + 4) * 8
-    assert KVCache(latent, 1, 10).count_bytes() == 10 * latent.bytes_per_token
+    assert CacheSizes.of(build("MLA")).bytes_per_token == BLOCKS * (8 + 4) * 8
     wide = CacheSizes(1, 1, 64, 64)
     quantized = QuantizedCache(wide, 1, 4096, bits=4, group=32, residual=32)
     # 4 bits, and 2 numbers of 32 bits for 32 codes; 64 positions are exact.
@@ -173,30 +165,28 @@ def test_both_forms_of_latent_attention_are_scaled_dot_product_attention():
     inputs = draw(*shapes, (heads, N, Z), (heads, E, Z))
     mask = torch.ones(T, S).tril(2).bool()
 
-    def reference(query, turned, latent, rotary_key, W_key, W_value):
+    def reference(query, turned, latents, rotary_key, W_key, W_value):
         rotary_key = rotary_key.expand(-1, heads, -1, -1)
-        key = torch.cat([latent @ W_key.mT, rotary_key], dim=-1)
+        key = torch.cat([latents @ W_key.mT, rotary_key], dim=-1)
         query = torch.cat([query, turned], dim=-1)
-        return attend(query, key, latent @ W_value.mT, mask)
+        return attend(query, key, latents @ W_value.mT, mask)
 
     [upstream] = draw((B, heads, T, E), seed=1)
-    for form in attend_naive, attend_absorbed:
+    for form in latent.attend_naive, latent.attend_absorbed:
         assert_equals_reference(
             lambda *x, form=form: form(*x, mask), reference, inputs, upstream
         )
 
 
-def test_the_naive_form_is_cheaper_for_prompts_and_the_absorbed_one_for_steps():
-    """DeepSeek-V3's sizes; the counts are those of PyTorch."""
-    sizes = LatentSizes(7168, 128, 512, 128, 64, 128)
-    for T, S, cheaper in (4096, 4096, "naive"), (1, 4096, "absorbed"):
-        counted = sizes.count_products(T, S)
-        assert min(counted, key=counted.get) == cheaper
+def test_the_products_of_both_forms_are_counted():
     query, turned = torch.empty(1, 2, 3, 6), torch.empty(1, 2, 3, 4)
     cache = torch.empty(1, 1, 7, 5), torch.empty(1, 1, 7, 4)
     weights = torch.empty(2, 6, 5), torch.empty(2, 8, 5)
     counted = LatentSizes(20, 2, 5, 6, 4, 8).count_products(3, 7)
-    for name, form in ("naive", attend_naive), ("absorbed", attend_absorbed):
+    for name, form in (
+        ("naive", latent.attend_naive),
+        ("absorbed", latent.attend_absorbed),
+    ):
         with FlopCounterMode(display=False) as counter:
             form(query, turned, *cache, *weights)
         assert counter.get_total_flops() == 2 * counted[name]
@@ -226,20 +216,6 @@ def test_sequences_share_pages_until_one_of_them_writes():
     both.rewind(0)
     last.rewind(0)
     assert sorted(pool.free) == [0, 1, 2, 3] and not any(pool.references)
-
-
-def test_pages_are_read_alike_by_the_split_kv_kernel():
-    model = build("GQA")
-    cache = CACHES["PagedCache"](CacheSizes.of(model), 2)
-    mask = torch.arange(7) < torch.tensor([[7], [3]])
-    positions = cache.reserve(7, mask)
-    key, value = (torch.randn(2, 2, 7, 4, dtype=torch.double) for _ in range(2))
-    rows = cache.update(1, key, value)
-    query = torch.randn(2, H, 1, 4, dtype=torch.double)
-    pages = (x[1] for x in cache.tensors)
-    found = attend_paged(query, *pages, cache.block_table(), cache.lengths)
-    visible = mark_visible(positions.amax(1, keepdim=True), cache.key_positions)
-    torch.testing.assert_close(found, grouped_query(query, *rows, visible))
 
 
 @pytest.mark.parametrize("bits", [8, 4, 2])
@@ -273,8 +249,8 @@ def test_a_quantized_cache_keeps_new_positions_exact_and_old_ones_nearly(bits):
 
 SMALL = CacheSizes(1, 1, 4, 4, torch.double)
 IMPOSSIBLE = [
-    (lambda: KVCache(SMALL, 0, 4), "at least 1 sequence, not 0"),
-    (lambda: KVCache(SMALL, 1, 0), "at least 1 position, not 0"),
+    (lambda: KVCache(SMALL, 0, 4), "not 0 and 4"),
+    (lambda: KVCache(SMALL, 1, 0), "not 1 and 0"),
     (lambda: WindowCache(SMALL, 1, 0), "not 0 and 0"),
     (lambda: QuantizedCache(SMALL, 2, 8, 3, 4), "not 3 bits and 4 of 4"),
     (lambda: QuantizedCache(SMALL, 2, 8, 8, 3), "not 8 bits and 3 of 4"),
