@@ -1,15 +1,26 @@
 """Generation: from a model's probabilities to a sequence.
 
+`greedy_search` and `beam_search` are for encoder-decoders, `sample` and
+`decode_greedily` for decoders without and with the cache of chapter 9. `generate`
+takes a batch of prompts of any lengths, padded on either side, and any cache of
+`attnbook.decoding.caches`.
+
 Source: Sutskever et al. (2014), section 3.2 (left-to-right beam search),
     https://arxiv.org/abs/1409.3215; the division by a power of the length is
     the simplest of those in Wu et al. (2016), section 7,
-    https://arxiv.org/abs/1609.08144
-Axes: B batch, S source symbols, V symbols; W beam width
+    https://arxiv.org/abs/1609.08144; top-k: Fan et al. (2018), section 5.4,
+    https://arxiv.org/abs/1805.04833; top-p: Holtzman et al. (2020), section 3.1,
+    https://arxiv.org/abs/1904.09751; min-p: Nguyen et al. (2025), section 3,
+    https://arxiv.org/abs/2407.01082
+Axes: B batch, S source symbols, T symbols of the prompts, V symbols; W beam width
 """
 
-from typing import NamedTuple
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
@@ -242,3 +253,236 @@ def require_left_padding(
             "a sequence that goes on needs its padding at the beginning: the mask "
             "must be False, then True, and True at the end"
         )
+
+
+def scale_by_temperature(
+    logits: Float[Tensor, "*B V"], temperature: float | int
+) -> Float[Tensor, "*B V"]:
+    """Return logits divided by a temperature above 0."""
+    if not temperature > 0:
+        raise ValueError(f"temperature is {temperature} but must be above 0")
+    return logits / temperature
+
+
+def keep_top_k(logits: Float[Tensor, "*B V"], k: int) -> Float[Tensor, "*B V"]:
+    """Return logits with all but the k largest at -inf.
+
+    Of equal logits the first are kept, so that there are exactly k.
+    """
+    if k < 1:
+        raise ValueError(f"top-k is {k} but must be at least 1")
+    order = logits.argsort(dim=-1, descending=True, stable=True)
+    return logits.scatter(-1, order[..., k:], -torch.inf)
+
+
+def keep_top_p(logits: Float[Tensor, "*B V"], p: float | int) -> Float[Tensor, "*B V"]:
+    """Return logits with all but the most probable symbols at -inf.
+
+    Kept are the fewest symbols whose probabilities sum to at least p.
+    """
+    if not 0 < p <= 1:
+        raise ValueError(f"top-p is {p} but must be above 0 and at most 1")
+    if p == 1:  # a rounded sum reaches 1 before the last symbols
+        return logits
+    ordered, order = logits.softmax(-1).sort(dim=-1, descending=True, stable=True)
+    reached = F.pad(ordered.cumsum(-1)[..., :-1] >= p, (1, 0))
+    drop = torch.zeros_like(reached).scatter(-1, order, reached)
+    return logits.masked_fill(drop, -torch.inf)
+
+
+def keep_min_p(logits: Float[Tensor, "*B V"], p: float | int) -> Float[Tensor, "*B V"]:
+    """Return logits at -inf where the probability is below p times the largest."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"min-p is {p} but must be from 0 to 1")
+    probabilities = logits.softmax(-1)
+    least = p * probabilities.amax(-1, keepdim=True)
+    return logits.masked_fill(probabilities < least, -torch.inf)
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a symbol is drawn: temperature, then top-k, top-p and min-p if given.
+
+    Temperature 0 takes the most probable symbol.
+
+    Raises:
+        ValueError: if a number is outside its range, as in the four functions.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.temperature >= 0:
+            raise ValueError(
+                f"temperature is {self.temperature} but must be at least 0"
+            )
+        self.filter(torch.zeros(1, device="cpu"))
+
+    def filter(self, logits: Float[Tensor, "*B V"]) -> Float[Tensor, "*B V"]:
+        """Return logits with -inf where a symbol is never drawn."""
+        if self.temperature == 0:
+            logits = keep_top_k(logits, 1)
+        else:
+            logits = scale_by_temperature(logits, self.temperature)
+        if self.top_k is not None:
+            logits = keep_top_k(logits, self.top_k)
+        if self.top_p is not None:
+            logits = keep_top_p(logits, self.top_p)
+        if self.min_p is not None:
+            logits = keep_min_p(logits, self.min_p)
+        return logits
+
+    def probabilities(self, logits: Float[Tensor, "*B V"]) -> Float[Tensor, "*B V"]:
+        """Return the probabilities with which symbols are drawn."""
+        return self.filter(logits).softmax(-1)
+
+    def draw(
+        self, logits: Float[Tensor, "B V"], rng: torch.Generator | None = None
+    ) -> Int[Tensor, " B"]:
+        """Return one symbol for each row of logits."""
+        if self.temperature == 0:
+            return logits.argmax(-1)
+        return sample_columns(self.probabilities(logits), rng)[:, 0]
+
+
+GREEDY = Sampling(temperature=0)
+
+
+def find_positions(
+    real: Bool[Tensor, "B T"], lengths: Int[Tensor, " B"]
+) -> Int[Tensor, "B T"]:
+    """Return the positions of new symbols after `lengths` others, -1 at padding.
+
+    Raises:
+        ValueError: if there is padding between the symbols of a sequence.
+    """
+    starts = real.diff(dim=1, prepend=torch.zeros_like(real[:, :1])) & real
+    for b, runs in enumerate(starts.sum(1).tolist()):
+        if runs > 1:
+            raise ValueError(
+                f"sequence {b} has padding between its symbols: its mask has "
+                f"{runs} runs of True instead of 1"
+            )
+    positions = lengths[:, None] + real.cumsum(1) - 1
+    return positions.masked_fill(~real, -1)
+
+
+def require_prompts(ids: Tensor, mask: Tensor | None, cache: Any, count: int) -> None:
+    """Raise ValueError unless every sequence has a symbol, and the cache room."""
+    B, T = ids.shape
+    if mask is not None and mask.dtype != torch.bool:
+        raise ValueError(
+            f"the mask must be boolean, True = no padding, but is {mask.dtype}"
+        )
+    if mask is not None and mask.shape != ids.shape:
+        raise ValueError(f"ids are {(B, T)}, but their mask is {tuple(mask.shape)}")
+    if len(cache.lengths) != B:
+        raise ValueError(
+            f"there are {B} prompts, but the cache has {len(cache.lengths)} sequences"
+        )
+    sizes = cache.lengths.new_full((B,), T) if mask is None else mask.sum(1).cpu()
+    for b, (n, past) in enumerate(
+        zip(sizes.tolist(), cache.lengths.tolist(), strict=True)
+    ):
+        if not n:
+            raise ValueError(
+                f"prompt {b} is empty (0 of {T} symbols are real), but generation "
+                "needs at least 1"
+            )
+        if cache.capacity is not None and past + n + count - 1 > cache.capacity:
+            raise ValueError(
+                f"prompt {b} has {n} symbols after {past} in the cache: with {count} "
+                f"new ones they need {past + n + count - 1} positions, but the cache "
+                f"has {cache.capacity}"
+            )
+
+
+@torch.no_grad()
+def prefill(
+    decoder: Any,
+    ids: Int[Tensor, "B T"],
+    cache: Any,
+    mask: Bool[Tensor, "B T"] | None = None,
+    chunk: int | None = None,
+) -> Float[Tensor, "B V"]:
+    """Add prompts to a cache; return logits after each one's last symbol.
+
+    Args:
+        mask: True where a symbol is not padding, which is on either side.
+        chunk: how many columns pass through the model at a time; all of them unless
+            given.
+
+    Raises:
+        ValueError: on an empty prompt, padding between symbols, or a cache that is
+            too small; the cache is then as before.
+    """
+    require_prompts(ids, mask, cache, 1)
+    if chunk is not None and chunk < 1:
+        raise ValueError(f"a chunk has at least 1 symbol, not {chunk}")
+    B, T = ids.shape
+    last = torch.full((B,), T - 1, device=ids.device)
+    if mask is not None:
+        find_positions(mask, torch.zeros_like(last))
+        last = T - 1 - mask.flip(1).int().argmax(1)
+    found = None
+    for start in range(0, T, chunk or T):
+        columns = slice(start, min(start + (chunk or T), T))
+        real = None if mask is None else mask[:, columns]
+        hidden = decoder.run(ids[:, columns], cache, real)
+        rows = torch.arange(B, device=ids.device)
+        ends = (last - start).clamp(0, hidden.shape[1] - 1)
+        ended = hidden[rows, ends]
+        here = (last >= start)[:, None]
+        found = ended if found is None else torch.where(here, ended, found)
+    return decoder.predict(found)
+
+
+@torch.no_grad()
+def generate(
+    decoder: Any,
+    ids: Int[Tensor, "B T"],
+    count: int,
+    cache: Any,
+    *,
+    mask: Bool[Tensor, "B T"] | None = None,
+    sampling: Sampling = GREEDY,
+    stop: Collection[int] = (),
+    rng: torch.Generator | None = None,
+    chunk: int | None = None,
+) -> list[list[int]]:
+    """Return up to `count` new symbols of each sequence, without a stop symbol.
+
+    A sequence that has ended is padding from then on. Afterwards the cache has all
+    symbols except the last generated one of each sequence that did not end.
+
+    Args:
+        decoder: such as `attnbook.decoding.decoder.CachedDecoder`.
+        ids: the prompts, or what follows the symbols that the cache has already.
+        mask: True where a symbol is not padding, which is on either side.
+        stop: symbols that end a sequence.
+        chunk: as in `prefill`.
+
+    Raises:
+        ValueError: as `prefill`, where the cache needs room for the new symbols, too;
+            on a negative count.
+    """
+    if count < 0:
+        raise ValueError(f"the count must be at least 0, not {count}")
+    require_prompts(ids, mask, cache, max(count, 1))
+    found: list[list[int]] = [[] for _ in ids]
+    running = torch.ones(len(ids), dtype=torch.bool, device="cpu")
+    logits = prefill(decoder, ids, cache, mask, chunk)
+    for i in range(count):
+        new = sampling.draw(logits, rng)
+        for b, symbol in enumerate(new.tolist()):
+            running[b] &= symbol not in stop
+            if running[b]:
+                found[b].append(symbol)
+        if i + 1 == count or not running.any():
+            break
+        real = None if running.all() else running[:, None]
+        logits = decoder.predict(decoder.run(new[:, None], cache, real)[:, -1])
+    return found
