@@ -132,6 +132,7 @@ class CachedDecoder:
         """Return logits of new symbols; errors as in `run`."""
         return self.predict(self.run(ids, cache, mask))
 
+    @torch.no_grad()
     def predict(self, hidden: Float[Tensor, "*B C"]) -> Float[Tensor, "*B V"]:
         """Return the logits of what `run` returns."""
         return hidden @ self.table.T

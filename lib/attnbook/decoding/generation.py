@@ -319,25 +319,25 @@ class Sampling:
             raise ValueError(
                 f"temperature is {self.temperature} but must be at least 0"
             )
-        self.filter(torch.zeros(1, device="cpu"))
+        self.truncate(torch.zeros(1, device="cpu"))
 
-    def filter(self, logits: Float[Tensor, "*B V"]) -> Float[Tensor, "*B V"]:
-        """Return logits with -inf where a symbol is never drawn."""
-        if self.temperature == 0:
-            logits = keep_top_k(logits, 1)
-        else:
-            logits = scale_by_temperature(logits, self.temperature)
-        if self.top_k is not None:
-            logits = keep_top_k(logits, self.top_k)
-        if self.top_p is not None:
-            logits = keep_top_p(logits, self.top_p)
-        if self.min_p is not None:
-            logits = keep_min_p(logits, self.min_p)
+    def truncate(self, logits: Float[Tensor, "*B V"]) -> Float[Tensor, "*B V"]:
+        """Return logits with -inf where top-k, top-p or min-p drops a symbol."""
+        for keep, number in (
+            (keep_top_k, self.top_k),
+            (keep_top_p, self.top_p),
+            (keep_min_p, self.min_p),
+        ):
+            logits = logits if number is None else keep(logits, number)
         return logits
 
     def probabilities(self, logits: Float[Tensor, "*B V"]) -> Float[Tensor, "*B V"]:
         """Return the probabilities with which symbols are drawn."""
-        return self.filter(logits).softmax(-1)
+        if self.temperature == 0:
+            best = logits.argmax(-1, keepdim=True)
+            return torch.zeros_like(logits).scatter(-1, best, 1.0)
+        logits = scale_by_temperature(logits, self.temperature)
+        return self.truncate(logits).softmax(-1)
 
     def draw(
         self, logits: Float[Tensor, "B V"], rng: torch.Generator | None = None

@@ -156,7 +156,7 @@ def test_rows_that_were_cut_leave_no_nan_to_a_shorter_sequence():
     decoder = CachedDecoder(model)
     decoder(draw_ids(2, 6), store)
     for x in store.tensors:
-        x[:, 1, :, 4:] = torch.nan
+        x[:, 1, :, 4:6] = torch.nan
     store.rewind(torch.tensor([6, 4]))
     assert decoder(draw_ids(2, 1), store).isfinite().all()
 
