@@ -29,7 +29,8 @@ from attnbook.decoding.generation import find_positions
 from attnbook.flash.decoding import gather_pages
 from attnbook.flash.operators import clear_padding
 
-Key, Value = Float[Tensor, "B G T D"], Float[Tensor, "B G T E"]
+Key = Float[Tensor, "B G T D"]
+Value = Float[Tensor, "B G T E"]
 Found = tuple[Float[Tensor, "B G S D"], Float[Tensor, "B G S E"]]
 
 
@@ -130,11 +131,11 @@ class Cache:
         sequence, column = (positions >= 0).nonzero(as_tuple=True)
         self.rows = sequence, column, positions[sequence, column]
         self.stop, self.key_positions = stop, torch.arange(stop, device="cpu")[None]
-        self.place(positions, longer)
+        self._place(positions, longer)
         self.lengths = longer
         return positions[:1] if even else positions
 
-    def place(self, positions: Int[Tensor, "B T"], longer: Int[Tensor, " B"]) -> None:
+    def _place(self, positions: Int[Tensor, "B T"], longer: Int[Tensor, " B"]) -> None:
         """Prepare what else `update` needs for symbols at these positions."""
 
     def update(self, layer: int, key: Key, value: Value) -> Found:
@@ -152,10 +153,10 @@ class Cache:
         for n, past in zip(kept.tolist(), self.lengths.tolist(), strict=True):
             if not 0 <= n <= past:
                 raise ValueError(f"a sequence of {past} symbols cannot be cut to {n}")
-        self.forget(kept)
+        self._forget(kept)
         self.lengths = kept
 
-    def forget(self, kept: Int[Tensor, " B"]) -> None:
+    def _forget(self, kept: Int[Tensor, " B"]) -> None:
         """Give up the rows of symbols after these lengths, or raise ValueError."""
 
     def count_bytes(self) -> int:
@@ -185,8 +186,8 @@ class KVCache(Cache):
             values[sequence, :, position] = value[sequence, :, column]
         return keys[:, :, : self.stop], values[:, :, : self.stop]
 
-    def forget(self, kept: Int[Tensor, " B"]) -> None:
-        """Set rows to 0 that a pass with a longer sequence reads with weight 0."""
+    def _forget(self, kept: Int[Tensor, " B"]) -> None:
+        # A pass with a longer sequence reads these rows with the weight 0.
         if len(kept) > 1:
             for b, n in enumerate(kept.tolist()):
                 for x in self.tensors:
@@ -218,8 +219,7 @@ class WindowCache(Cache):
         self.tensors = sizes.allocate(sequences, sinks + window)
         self.stored = torch.full((sequences, sinks + window), -1, device="cpu")
 
-    def place(self, positions: Int[Tensor, "B T"], longer: Int[Tensor, " B"]) -> None:
-        """Choose the rows of those new symbols that the next pass may need."""
+    def _place(self, positions: Int[Tensor, "B T"], longer: Int[Tensor, " B"]) -> None:
         # One query needs no key that it replaces; the first of several may.
         self.single = positions.shape[1] == 1
         before = self.stored.clone()
@@ -231,9 +231,8 @@ class WindowCache(Cache):
         row = torch.where(position < self.sinks, position, ring)
         self.rows = sequence, column, row
         self.stored[sequence, row] = position
-        self.key_positions = torch.cat([before, positions], dim=1)
-        if self.single:
-            self.key_positions = self.stored
+        both = torch.cat([before, positions], dim=1)
+        self.key_positions = self.stored if self.single else both
 
     def update(self, layer: int, key: Key, value: Value) -> Found:
         """Store keys and values; return what was there, with the new ones."""
@@ -245,8 +244,7 @@ class WindowCache(Cache):
             rows[sequence, :, row] = new[sequence, :, column]
         return found[0], found[1]
 
-    def forget(self, kept: Int[Tensor, " B"]) -> None:
-        """Mark rows as empty, unless they have replaced others that are needed."""
+    def _forget(self, kept: Int[Tensor, " B"]) -> None:
         for n, past in zip(kept.tolist(), self.lengths.tolist(), strict=True):
             if n < past > self.sinks + self.window:
                 raise ValueError(
@@ -372,8 +370,7 @@ class PagedCache(Cache):
         self.tensors = [pool.key, pool.value]
         self.lengths = torch.tensor([x.length for x in sequences], device="cpu")
 
-    def place(self, positions: Int[Tensor, "B T"], longer: Int[Tensor, " B"]) -> None:
-        """Take the pages that are missing, and copy shared ones that get symbols."""
+    def _place(self, positions: Int[Tensor, "B T"], longer: Int[Tensor, " B"]) -> None:
         pool = self.pool
         growing = [
             (x, n, -(-n // pool.page) - len(x.pages))
@@ -418,8 +415,7 @@ class PagedCache(Cache):
             found.append(clear_padding(rows, self.ends))
         return found[0], found[1]
 
-    def forget(self, kept: Int[Tensor, " B"]) -> None:
-        """Give back the pages that have no symbols any more."""
+    def _forget(self, kept: Int[Tensor, " B"]) -> None:
         for x, n in zip(self.sequences, kept.tolist(), strict=True):
             while len(x.pages) > -(-n // self.pool.page):
                 self.pool.drop(x.pages.pop())
@@ -508,8 +504,7 @@ class QuantizedCache(Cache):
         self.recent = self.tensors[4:]
         self.coded = 0  # positions, the oldest
 
-    def place(self, positions: Int[Tensor, "B T"], longer: Int[Tensor, " B"]) -> None:
-        """Find how many positions are to be quantized."""
+    def _place(self, positions: Int[Tensor, "B T"], longer: Int[Tensor, " B"]) -> None:
         if self.columns is None:
             raise ValueError(
                 f"the sequences of a quantized cache are equally long, but these would "
@@ -552,8 +547,7 @@ class QuantizedCache(Cache):
             self.tensors[2 * i][layer, :, :, place] = pack(codes, self.bits)
             self.tensors[2 * i + 1][layer, :, :, place] = scales
 
-    def forget(self, kept: Int[Tensor, " B"]) -> None:
-        """Refuse to cut where exact numbers are gone, or unevenly."""
+    def _forget(self, kept: Int[Tensor, " B"]) -> None:
         least, most = int(kept.min()), int(kept.max())
         if least < min(self.coded, int(self.lengths[0])) or least < most:
             raise ValueError(

@@ -1,11 +1,10 @@
 """A decoder of chapter 9 that keeps its keys and values in any cache.
 
-Rotation and mask depend on positions only: they are made once for all layers of a
-pass. In a layer, only the new symbols are projected; their queries attend to what the
-cache returns.
+Rotation angles and mask depend on positions only: they are made once for all layers of
+a pass. In a layer, only the new symbols are projected, and their queries attend to what
+the cache returns.
 
-Axes: B sequences, T new symbols, S keys, H heads, G key-value heads, C model width, D
-    width of a head, P its rotary pairs, V symbols
+Axes: B sequences, T new symbols, S keys, C model width, P rotary pairs, V symbols
 """
 
 from collections.abc import Callable
@@ -19,8 +18,7 @@ from torch import Tensor, nn
 from attnbook.attention.multi_head import MultiHeadAttention
 from attnbook.decoding.caches import Cache
 from attnbook.models.modern_decoder import CachedLanguageModel, RotaryAttention
-from attnbook.positions.absolute import frequencies
-from attnbook.positions.rotary import rotary_angles, rotate_pairs
+from attnbook.positions.rotary import apply_rotary, rotary_angles, rotary_frequencies
 
 
 def mark_visible(
@@ -42,31 +40,11 @@ def mark_visible(
 
 
 class Pass(NamedTuple):
-    """What all layers of a pass share: cosine and sine, mask, and the cache."""
+    """What all layers of a pass share: rotation angles, mask, and the cache."""
 
-    cosine: Float[Tensor, "_ 1 T P"]
-    sine: Float[Tensor, "_ 1 T P"]
+    angle: Float[Tensor, "_ 1 T P"]
     mask: Bool[Tensor, "_ 1 T S"] | None
     cache: Cache
-
-
-class RotaryTable:
-    """Cosines and sines of all positions up to the largest that was needed."""
-
-    def __init__(self, width: int, base: float, like: Tensor):
-        dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
-        self.frequencies = frequencies(width, base, dtype, like.device)
-        self.dtype, self.tables = like.dtype, None
-
-    def find(self, positions: Int[Tensor, "_ T"]) -> list[Tensor]:
-        """Return cosines and sines (_, 1, T, P); at padding, those of position 0."""
-        rows = positions.clamp(min=0)
-        most = int(rows.max()) + 1
-        if self.tables is None or len(self.tables[0]) < most:
-            every = torch.arange(2 * most, device=self.frequencies.device)
-            angle = rotary_angles(every, self.frequencies)
-            self.tables = angle.cos().to(self.dtype), angle.sin().to(self.dtype)
-        return [x[rows.to(x.device)][:, None] for x in self.tables]
 
 
 def attend_rotary(
@@ -75,7 +53,7 @@ def attend_rotary(
     """Return a layer's attention of new positions, whose keys go to the cache."""
     query, key, value = MultiHeadAttention.project(attention, x, x)  # not yet rotated
     query, key = attention.normalize(query, key)
-    query, key = (rotate_pairs(y, shared.cosine, shared.sine) for y in (query, key))
+    query, key = (apply_rotary(y, shared.angle) for y in (query, key))
     keys, values = shared.cache.update(layer, key, value)
     return attention.attend(query, keys, values, shared.mask)[0]
 
@@ -95,7 +73,7 @@ def choose_attend(attention: nn.Module) -> Callable[..., Tensor]:
 
 
 class CachedDecoder:
-    """A decoder and the positions that its queries can attend to.
+    """A decoder, and the positions that its queries can attend to.
 
     Args:
         model: a decoder of chapter 9, or one with multi-head latent attention.
@@ -115,13 +93,12 @@ class CachedDecoder:
         self.symbols = len(self.table)
         attentions = [block.attention for block in model.blocks]
         self.attend = [choose_attend(x) for x in attentions]
-        first = attentions[0]
+        first, bases = attentions[0], {x.base for x in attentions}
+        if len(bases) > 1:
+            raise ValueError(f"all layers need one rotary base, not {sorted(bases)}")
         width = getattr(first, "rotary", None) or first.key.out_features // first.groups
-        if any(x.base != first.base for x in attentions):
-            raise ValueError(
-                f"all layers need one rotary base, not {[x.base for x in attentions]}"
-            )
-        self.angles = RotaryTable(width, first.base, self.table)
+        like = self.table.new_empty(width)
+        self.frequencies = rotary_frequencies(like, first.base)
 
     def __call__(
         self,
@@ -129,7 +106,7 @@ class CachedDecoder:
         cache: Cache,
         mask: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Return logits of new symbols; errors as in `run`."""
+        """Return logits of new symbols; everything else as in `run`."""
         return self.predict(self.run(ids, cache, mask))
 
     @torch.no_grad()
@@ -159,7 +136,9 @@ class CachedDecoder:
         positions = cache.reserve(ids.shape[1], mask)
         visible = mark_visible(positions, cache.key_positions, self.window, self.sinks)
         visible = None if visible.all() else visible.to(ids.device)
-        shared = Pass(*self.angles.find(positions), visible, cache)
+        # At padding, too, there must be an angle.
+        places = positions.clamp(min=0)[:, None].to(ids.device)
+        shared = Pass(rotary_angles(places, self.frequencies), visible, cache)
         x = self.model.embed(ids)
         for layer, (block, attend) in enumerate(
             zip(self.model.blocks, self.attend, strict=True)
@@ -179,13 +158,14 @@ class CachedDecoder:
             raise ValueError(
                 f"symbols are {tuple(ids.shape)}, but their mask {tuple(mask.shape)}"
             )
-        kept = cache.window
-        if kept is not None and (self.window is None or self.window > kept):
+        if cache.window is None:
+            return
+        if self.window is None or self.window > cache.window:
             raise ValueError(
                 f"the decoder attends to {self.window or 'all'} keys, but the cache "
-                f"keeps the newest {kept}"
+                f"keeps the newest {cache.window}"
             )
-        if kept is not None and self.sinks > cache.sinks:
+        if self.sinks > cache.sinks:
             raise ValueError(
                 f"the decoder has {self.sinks} sinks, but the cache keeps {cache.sinks}"
             )

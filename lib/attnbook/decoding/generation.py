@@ -309,10 +309,10 @@ class Sampling:
         ValueError: if a number is outside its range, as in the four functions.
     """
 
-    temperature: float = 1.0
+    temperature: float | int = 1.0
     top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
+    top_p: float | int | None = None
+    min_p: float | int | None = None
 
     def __post_init__(self) -> None:
         if not self.temperature >= 0:

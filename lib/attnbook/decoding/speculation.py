@@ -28,7 +28,7 @@ from attnbook.models.devices import sample_columns
 Proposal = tuple[list[int], Float[Tensor, "n V"] | None]
 
 
-def expected_tokens(acceptance: float, proposed: int) -> float:
+def expected_tokens(acceptance: float | int, proposed: int) -> float:
     """Return the mean number of symbols of a pass: (1 - a^(n + 1)) / (1 - a).
 
     Each of n proposed symbols is accepted with probability a, independently.

@@ -18,6 +18,7 @@ Axes: B batch, T positions, P positions in the cache, S = P + T, H heads, G
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -134,11 +135,16 @@ class ModernAttention(RotaryAttention):
 
 
 class CachedBlock(nn.Module):
-    """Pre-norm block: attention, then the network, each after an RMSNorm."""
+    """Pre-norm block: attention, then the network, each after an RMSNorm.
+
+    The attention is a module with the `decode` of `RotaryAttention`.
+    """
+
+    attention: Any
 
     def __init__(
         self,
-        attention: RotaryAttention,
+        attention: nn.Module,
         feed_forward: nn.Module,
         width: int,
         eps: float = 1e-5,

@@ -36,15 +36,7 @@ def apply_rotary(
     x: Float[Tensor, "*B T D"], angle: Float[Tensor, "*#B T P"]
 ) -> Float[Tensor, "*B T D"]:
     """Return x with columns (2i, 2i + 1) rotated by angle i."""
-    return rotate_pairs(x, angle.cos().to(x.dtype), angle.sin().to(x.dtype))
-
-
-def rotate_pairs(
-    x: Float[Tensor, "*B T D"],
-    cosine: Float[Tensor, "*#B T P"],
-    sine: Float[Tensor, "*#B T P"],
-) -> Float[Tensor, "*B T D"]:
-    """Return the same as `apply_rotary`, from cosine and sine of the angles."""
+    sine, cosine = angle.sin().to(x.dtype), angle.cos().to(x.dtype)
     even, odd = x[..., ::2], x[..., 1::2]
     pair = even * cosine - odd * sine, even * sine + odd * cosine
     return torch.stack(pair, dim=-1).flatten(-2)

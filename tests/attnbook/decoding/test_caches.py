@@ -35,7 +35,7 @@ from attnbook.profiling.allocations import measure_peak_bytes
 from perturbed import perturb
 
 V, C, H, BLOCKS, W, SINKS, T = 23, 24, 6, 2, 4, 2, 13
-LATENT = LatentSizes(C, heads=3, latent=8, content=6, rotary=4, value=5, query_latent=7)
+LATENT = LatentSizes(C, heads=3, latent=8, content=6, rotary=4, value=5)
 
 
 def build_latent(form):
