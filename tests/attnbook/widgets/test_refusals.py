@@ -6,6 +6,7 @@ import pytest
 
 from attnbook.widgets.alignment_player import AlignmentPlayer
 from attnbook.widgets.attention_map import AttentionMap
+from attnbook.widgets.cache_stepper import CacheStepper
 from attnbook.widgets.cost_calculator import CostCalculator
 from attnbook.widgets.head_explorer import HeadExplorer
 from attnbook.widgets.mask_builder import MaskBuilder
@@ -94,6 +95,9 @@ FOUR = ["a", "b", "c", "d"]
             {"examples": change_example("attention_map"), "layer": 2},
             "layer is 2.*there are 1",
         ),
+        (CacheStepper, {"kind": "MQA"}, "'MQA' is none of MHA, GQA, MLA"),
+        (CacheStepper, {"page": 3}, "a page has 2, 4 or 8 positions, not 3"),
+        (CacheStepper, {"window": 1}, "window must be .* from 2 to 12, not 1"),
         (CostCalculator, {"model": "GPT-9"}, "'GPT-9' is none of"),
         (CostCalculator, {"n": 0}, "n is 0, outside 1 to 2097152"),
         (
