@@ -18,6 +18,7 @@ Axes: L layers, B sequences, G key-value heads, T new symbols, S keys, D width o
     key, E of a value
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -118,12 +119,7 @@ class Cache:
         else:
             positions = find_positions(mask.cpu(), lengths)
         longer = lengths + (positions >= 0).sum(1)
-        if self.capacity is not None and longer.max() > self.capacity:
-            b = int(longer.argmax())
-            raise ValueError(
-                f"sequence {b} has {lengths[b]} symbols and {longer[b] - lengths[b]} "
-                f"new ones, but the cache has {self.capacity} positions"
-            )
+        self.require_room(longer)
         even = even and bool((lengths == lengths[0]).all())
         start, stop = int(lengths[0]), int(longer.max())
         # Where new symbols go: columns of all sequences, or row by row.
@@ -134,6 +130,15 @@ class Cache:
         self._place(positions, longer)
         self.lengths = longer
         return positions[:1] if even else positions
+
+    def require_room(self, lengths: Int[Tensor, " B"]) -> None:
+        """Raise ValueError unless the sequences can become so long."""
+        most = int(lengths.max())
+        if self.capacity is not None and most > self.capacity:
+            raise ValueError(
+                f"sequence {int(lengths.argmax())} would have {most} symbols, but the "
+                f"cache has {self.capacity} positions"
+            )
 
     def _place(self, positions: Int[Tensor, "B T"], longer: Int[Tensor, " B"]) -> None:
         """Prepare what else `update` needs for symbols at these positions."""
@@ -204,7 +209,7 @@ class LatentCache(KVCache):
 class WindowCache(Cache):
     """Keys and values of the newest `window` symbols, and of the first `sinks`.
 
-    Position p is in row p of the sinks, or else in row (p - sinks) mod `window` of a
+    Position p is in row p of the sinks, or else in row p mod `window` of a
     ring, in place of the symbol that left the window. Positions go on counting, since
     a key was rotated by its position in the sequence.
     """
@@ -227,7 +232,7 @@ class WindowCache(Cache):
         kept = (positions >= 0) & (newest | (positions < self.sinks))
         sequence, column = kept.nonzero(as_tuple=True)
         position = positions[sequence, column]
-        ring = self.sinks + (position - self.sinks) % self.window
+        ring = self.sinks + position % self.window
         row = torch.where(position < self.sinks, position, ring)
         self.rows = sequence, column, row
         self.stored[sequence, row] = position
@@ -273,15 +278,15 @@ class PagePool:
     """
 
     def __init__(self, sizes: CacheSizes, pages: int, page: int = 16):
-        if pages < 1 or page < 1:
-            raise ValueError(
-                f"a pool has at least 1 page of 1 position, not {pages} of {page}"
-            )
         self.sizes, self.page = sizes, page
         self.key, self.value = sizes.allocate(pages, page)
         self.references = [0] * pages
         self.free = list(range(pages))[::-1]
         self.published: dict[tuple[int, ...], int] = {}
+
+    def count_pages(self, length: int) -> int:
+        """Return how many pages a sequence of this length has."""
+        return -(-length // self.page)
 
     def take(self) -> int:
         """Return a free page, which now has one user."""
@@ -321,18 +326,14 @@ class PagePool:
             raise ValueError(
                 f"a sequence of {sequence.length} symbols cannot share {length}"
             )
-        pages = sequence.pages[: -(-length // self.page)]
+        pages = sequence.pages[: self.count_pages(length)]
         for number in pages:
             self.references[number] += 1
         return PagedSequence(pages, length)
 
     def publish(self, sequence: PagedSequence, ids: Sequence[int]) -> None:
-        """Let the full pages of a sequence be found by its symbols, from the first."""
-        if len(ids) > sequence.length:
-            raise ValueError(
-                f"a sequence of {sequence.length} symbols cannot publish {len(ids)}"
-            )
-        for i in range(len(ids) // self.page):
+        """Let full pages of a sequence be found by its symbols, from the first."""
+        for i in range(min(len(ids), sequence.length) // self.page):
             first = tuple(ids[: (i + 1) * self.page])
             self.published.setdefault(first, sequence.pages[i])
 
@@ -370,27 +371,28 @@ class PagedCache(Cache):
         self.tensors = [pool.key, pool.value]
         self.lengths = torch.tensor([x.length for x in sequences], device="cpu")
 
-    def _place(self, positions: Int[Tensor, "B T"], longer: Int[Tensor, " B"]) -> None:
-        pool = self.pool
-        growing = [
-            (x, n, -(-n // pool.page) - len(x.pages))
-            for x, n in zip(self.sequences, longer.tolist(), strict=True)
-            if n > x.length
-        ]
-        unfilled = [x.pages[-1] for x, _, _ in growing if x.length % pool.page]
-        needed = sum(pages for _, _, pages in growing)
-        for number in set(unfilled):  # the last of its users needs no copy
-            writers = unfilled.count(number)
+    def require_room(self, lengths: Int[Tensor, " B"]) -> None:
+        """Raise ValueError unless the pool has the pages, those of copies included."""
+        pool, needed, unfilled = self.pool, 0, Counter()
+        for x, n in zip(self.sequences, lengths.tolist(), strict=True):
+            needed += max(0, pool.count_pages(n) - len(x.pages))
+            if n > x.length and x.length % pool.page:
+                unfilled[x.pages[-1]] += 1
+        for number, writers in unfilled.items():  # the last user needs no copy
             needed += writers - (writers == pool.references[number])
         if needed > len(pool.free):
             raise ValueError(
                 f"the new symbols need {needed} more pages, but the pool has "
                 f"{len(pool.free)} free ones of {len(pool.references)}"
             )
-        for x, n, pages in growing:
-            if x.length % pool.page:
+
+    def _place(self, positions: Int[Tensor, "B T"], longer: Int[Tensor, " B"]) -> None:
+        pool = self.pool
+        for x, n in zip(self.sequences, longer.tolist(), strict=True):
+            if n > x.length and x.length % pool.page:
                 x.pages[-1] = pool.prepare(x.pages[-1])
-            x.pages += [pool.take() for _ in range(pages)]
+            missing = pool.count_pages(n) - len(x.pages)
+            x.pages += [pool.take() for _ in range(missing)]
             x.length = n
         sequence, column, position = self.rows
         self.table = self.block_table()
@@ -417,7 +419,7 @@ class PagedCache(Cache):
 
     def _forget(self, kept: Int[Tensor, " B"]) -> None:
         for x, n in zip(self.sequences, kept.tolist(), strict=True):
-            while len(x.pages) > -(-n // self.pool.page):
+            while len(x.pages) > self.pool.count_pages(n):
                 self.pool.drop(x.pages.pop())
             x.length = n
 
@@ -481,15 +483,10 @@ class QuantizedCache(Cache):
         residual: int = 32,
     ):
         super().__init__(sizes, sequences, capacity)
-        if bits not in (8, 4, 2) or residual < 0:
+        if bits not in (8, 4, 2) or group * bits % 8 or sizes.value % group:
             raise ValueError(
-                f"a quantized cache has 8, 4 or 2 bits and a residual of at least 0, "
-                f"not {bits} and {residual}"
-            )
-        if group < 1 or group * bits % 8 or sizes.value % group:
-            raise ValueError(
-                f"a group must fill whole bytes and divide the width of values, but is "
-                f"{group} for {bits} bits and width {sizes.value}"
+                f"codes have 8, 4 or 2 bits, and a group fills bytes and divides the "
+                f"width of values: not {bits} bits and {group} of {sizes.value} columns"
             )
         self.bits, self.group, self.residual = bits, group, residual
         shape = sizes.layers, sequences, sizes.groups

@@ -93,6 +93,7 @@ class CachedDecoder:
         self.symbols = len(self.table)
         attentions = [block.attention for block in model.blocks]
         self.attend = [choose_attend(x) for x in attentions]
+        self.feed_forward = [block.feed_forward for block in model.blocks]
         first, bases = attentions[0], {x.base for x in attentions}
         if len(bases) > 1:
             raise ValueError(f"all layers need one rotary base, not {sorted(bases)}")
@@ -133,18 +134,16 @@ class CachedDecoder:
                 room; the cache is then as before.
         """
         self.require_fit(ids, cache, mask)
+        x = self.model.embed(ids)  # which refuses unknown symbols
         positions = cache.reserve(ids.shape[1], mask)
         visible = mark_visible(positions, cache.key_positions, self.window, self.sinks)
         visible = None if visible.all() else visible.to(ids.device)
         # At padding, too, there must be an angle.
         places = positions.clamp(min=0)[:, None].to(ids.device)
         shared = Pass(rotary_angles(places, self.frequencies), visible, cache)
-        x = self.model.embed(ids)
-        for layer, (block, attend) in enumerate(
-            zip(self.model.blocks, self.attend, strict=True)
-        ):
-            x = x + attend(block.norms[0](x), layer, shared)
-            x = x + block.feed_forward(block.norms[1](x))
+        for layer, block in enumerate(self.model.blocks):
+            x = x + self.attend[layer](block.norms[0](x), layer, shared)
+            x = x + self.feed_forward[layer](block.norms[1](x))
         return self.model.norm(x)
 
     def require_fit(self, ids: Tensor, cache: Cache, mask: Tensor | None) -> None:

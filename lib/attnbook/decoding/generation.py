@@ -384,20 +384,12 @@ def require_prompts(ids: Tensor, mask: Tensor | None, cache: Any, count: int) ->
             f"there are {B} prompts, but the cache has {len(cache.lengths)} sequences"
         )
     sizes = cache.lengths.new_full((B,), T) if mask is None else mask.sum(1).cpu()
-    for b, (n, past) in enumerate(
-        zip(sizes.tolist(), cache.lengths.tolist(), strict=True)
-    ):
-        if not n:
-            raise ValueError(
-                f"prompt {b} is empty (0 of {T} symbols are real), but generation "
-                "needs at least 1"
-            )
-        if cache.capacity is not None and past + n + count - 1 > cache.capacity:
-            raise ValueError(
-                f"prompt {b} has {n} symbols after {past} in the cache: with {count} "
-                f"new ones they need {past + n + count - 1} positions, but the cache "
-                f"has {cache.capacity}"
-            )
+    if (sizes == 0).any():
+        raise ValueError(
+            f"prompt {int(sizes.argmin())} is empty (0 of {T} symbols are real), but "
+            "generation needs at least 1"
+        )
+    cache.require_room(cache.lengths + sizes + count - 1)
 
 
 @torch.no_grad()

@@ -1,9 +1,8 @@
 """Continuous batching: sequences join and leave the batch at every turn.
 
-In a turn, all running sequences get a symbol in one pass, and one waiting prompt
-passes through the model by a chunk in another, so that long prompts do not delay the
-symbols of others by more than a chunk. Arrivals are given in turns, so that a run can
-be repeated.
+In a turn, all running sequences get a symbol in one pass, and one waiting prompt passes
+through the model by a chunk in another: no prompt delays the others' symbols by more.
+Arrivals are given in turns, so that a run can be repeated.
 
 Source: scheduling by iteration: Yu et al. (2022), Orca, section 3.1,
     https://www.usenix.org/conference/osdi22/presentation/yu; chunked prefill: Agrawal
@@ -11,9 +10,8 @@ Source: scheduling by iteration: Yu et al. (2022), Orca, section 3.1,
     (departure: two passes a turn instead of one)
 """
 
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -39,16 +37,6 @@ class Served(NamedTuple):
     last: int
 
 
-@dataclass(eq=False)
-class Job:
-    """A request that has been admitted."""
-
-    request: Request
-    sequence: PagedSequence
-    found: list[int] = field(default_factory=list)
-    first: int = 0
-
-
 def serve(
     decoder: CachedDecoder,
     pool: PagePool,
@@ -63,69 +51,48 @@ def serve(
     pages of prompts are shared.
 
     Raises:
-        ValueError: if a prompt is empty, no symbol is requested, the pool is too small
-            for a request or is used already, or slots or chunk are below 1.
+        ValueError: if a request is empty or too large for the pool's free pages.
     """
-
-    def count_pages(request: Request) -> int:
-        return -(-(len(request.ids) + request.count - 1) // pool.page)
-
-    total = len(pool.references)
-    if slots < 1 or chunk < 1:
-        raise ValueError(f"slots and chunk must be at least 1, not {slots} and {chunk}")
-    if len(pool.free) != total:
-        raise ValueError(
-            f"the pool must be empty, but {total - len(pool.free)} of {total} pages "
-            "are used"
-        )
-    for i, request in enumerate(requests):
-        if not len(request.ids) or request.count < 1:
+    total = len(pool.free)
+    pages = [pool.count_pages(len(x.ids) + x.count - 1) for x in requests]
+    for i, (x, needed) in enumerate(zip(requests, pages, strict=True)):
+        if not len(x.ids) or x.count < 1 or needed > total:
             raise ValueError(
-                f"request {i} has {len(request.ids)} symbols and asks for "
-                f"{request.count}, but needs at least 1 of each"
+                f"request {i} has {len(x.ids)} symbols, asks for {x.count} and needs "
+                f"{needed} pages: it needs at least 1 symbol of each, and the pool has "
+                f"{total} free pages"
             )
-        if count_pages(request) > total:
-            raise ValueError(
-                f"request {i} needs {count_pages(request)} pages, but the pool has "
-                f"{total}"
-            )
-    order = sorted(range(len(requests)), key=lambda i: requests[i].arrival)
-    waiting, jobs, served = deque(order), {}, {}
+    waiting = sorted(range(len(requests)), key=lambda i: requests[i].arrival)
+    admitted: dict[int, PagedSequence] = {}
+    found: list[list[int]] = [[] for _ in requests]
+    turns: list[list[int]] = [[] for _ in requests]
     turn = 0
-    while waiting or jobs:
-        while waiting and requests[waiting[0]].arrival <= turn and len(jobs) < slots:
-            request = requests[waiting[0]]
-            taken = sum(count_pages(job.request) for job in jobs.values())
-            if taken + count_pages(request) > total:
-                break
-            shared = pool.find_prefix(request.ids)
-            jobs[waiting.popleft()] = Job(request, shared)
-        running = [job for job in jobs.values() if job.found]
-        reading = [job for job in jobs.values() if not job.found][:1]
-        for some, ids in (
-            (running, [[job.found[-1]] for job in running]),
-            (reading, [read_chunk(job, chunk) for job in reading]),
+    while waiting or admitted:
+        while (
+            waiting
+            and requests[waiting[0]].arrival <= turn
+            and len(admitted) < slots
+            and sum(pages[i] for i in [*admitted, waiting[0]]) <= total
         ):
-            if some:
-                symbols = torch.tensor(ids, device=decoder.table.device)
-                cache = PagedCache(pool, [job.sequence for job in some])
-                logits = decoder.predict(decoder.run(symbols, cache)[:, -1])
-                for job, symbol in zip(some, logits.argmax(-1).tolist(), strict=True):
-                    if job.sequence.length >= len(job.request.ids):
-                        job.found.append(symbol)
-                        job.first = job.first if len(job.found) > 1 else turn
-        for job in reading:
-            pool.publish(job.sequence, job.request.ids[: job.sequence.length])
-        for i, job in [*jobs.items()]:
-            if len(job.found) == job.request.count:
-                served[i] = Served(job.found, job.first, turn)
-                PagedCache(pool, [job.sequence]).rewind(0)
-                del jobs[i]
+            i = waiting.pop(0)
+            admitted[i] = pool.find_prefix(requests[i].ids)
+        running = [i for i in admitted if found[i]]
+        reading = [i for i in admitted if not found[i]][:1]
+        starts = {i: admitted[i].length for i in reading}
+        new = [list(requests[i].ids[n : n + chunk]) for i, n in starts.items()]
+        for batch, ids in (running, [found[i][-1:] for i in running]), (reading, new):
+            if not batch:
+                continue
+            cache = PagedCache(pool, [admitted[i] for i in batch])
+            symbols = torch.tensor(ids, device=decoder.table.device)
+            best = decoder.predict(decoder.run(symbols, cache)[:, -1]).argmax(-1)
+            for i, symbol in zip(batch, best.tolist(), strict=True):
+                if admitted[i].length >= len(requests[i].ids):
+                    found[i].append(symbol)
+                    turns[i].append(turn)
+        for i in reading:
+            pool.publish(admitted[i], requests[i].ids)
+        for i in [i for i in admitted if len(found[i]) == requests[i].count]:
+            PagedCache(pool, [admitted.pop(i)]).rewind(0)
         turn += 1
-    return [served[i] for i in range(len(requests))]
-
-
-def read_chunk(job: Job, chunk: int) -> list[int]:
-    """Return the symbols of a prompt that pass through the model next."""
-    start = job.sequence.length
-    return list(job.request.ids[start : start + chunk])
+    return [Served(x, t[0], t[-1]) for x, t in zip(found, turns, strict=True)]

@@ -33,11 +33,6 @@ def expected_tokens(acceptance: float | int, proposed: int) -> float:
 
     Each of n proposed symbols is accepted with probability a, independently.
     """
-    if not 0 <= acceptance <= 1 or proposed < 0:
-        raise ValueError(
-            f"acceptance is from 0 to 1 of at least 0 symbols, not {acceptance} of "
-            f"{proposed}"
-        )
     return sum(acceptance**i for i in range(proposed + 1))
 
 
@@ -57,25 +52,18 @@ def accept(
         draft: the probabilities from which the proposal was drawn, or None.
         target: the model's probabilities, one row more.
     """
+    device = "cpu" if rng is None else rng.device
     for i, symbol in enumerate(proposal):
         p, q = target[i, symbol], 1.0 if draft is None else draft[i, symbol]
-        if draw_uniform(rng) * q < p:
+        if torch.rand((), generator=rng, device=device).item() * q < p:
             continue
-        rest = target[i].clone()
-        if draft is None:
-            rest[symbol] = 0
-        else:
-            rest = (rest - draft[i]).clamp(min=0)
+        rest = target[i].index_fill(0, torch.tensor(symbol, device=target.device), 0)
+        if draft is not None:
+            rest = (target[i] - draft[i]).clamp(min=0)
         # Equal but for rounding: then any symbol of the target is right.
         rest = rest if rest.any() else target[i]
         return [*proposal[:i], int(sample_columns(rest[None], rng))]
     return [*proposal, int(sample_columns(target[-1:], rng))]
-
-
-def draw_uniform(rng: torch.Generator | None) -> float:
-    """Return a number from 0 to 1, without 1."""
-    device = "cpu" if rng is None else rng.device
-    return torch.rand((), generator=rng, device=device, dtype=torch.float64).item()
 
 
 class PromptLookup:
@@ -86,10 +74,9 @@ class PromptLookup:
         count: how many symbols are proposed at most.
     """
 
-    symbols = None
+    symbols, cache = None, None  # fits every vocabulary
 
     def __init__(self, match: int = 3, count: int = 8):
-        require_counts(match, count)
         self.match, self.count = match, count
 
     def propose(
@@ -107,9 +94,6 @@ class PromptLookup:
                     return ids[start + n :][: min(self.count, most)], None
         return [], None
 
-    def require_room(self, length: int) -> None:
-        """Raise nothing: a lookup needs no room."""
-
 
 class DraftModel:
     """Proposes symbols that a smaller decoder draws, with a cache of its own.
@@ -118,7 +102,6 @@ class DraftModel:
     """
 
     def __init__(self, decoder: CachedDecoder, cache: Cache, count: int = 4):
-        require_counts(1, count)
         self.decoder, self.cache, self.count = decoder, cache, count
         self.symbols = decoder.symbols
         self.read: list[int] = []  # what the cache has
@@ -148,23 +131,6 @@ class DraftModel:
             proposal += new
         self.read = [*self.read, *proposal][: int(self.cache.lengths[0])]
         return proposal, torch.cat(rows) if rows else None
-
-    def require_room(self, length: int) -> None:
-        """Raise ValueError if the cache has fewer positions."""
-        capacity = self.cache.capacity
-        if capacity is not None and length > capacity:
-            raise ValueError(
-                f"the draft must read {length} symbols, but its cache has {capacity} "
-                "positions"
-            )
-
-
-def require_counts(match: int, count: int) -> None:
-    """Raise ValueError unless at least 1 symbol is matched and proposed."""
-    if match < 1 or count < 1:
-        raise ValueError(
-            f"a draft matches and proposes at least 1 symbol, not {match} and {count}"
-        )
 
 
 class Speculation(NamedTuple):
@@ -213,13 +179,14 @@ def speculate(
         raise ValueError(
             f"the draft has {draft.symbols} symbols, but the model {decoder.symbols}"
         )
-    if cache.window is not None:
-        raise ValueError(
-            f"speculation takes symbols back, but the cache has only the newest "
-            f"{cache.window}"
-        )
     require_prompts(ids, None, cache, count)
-    draft.require_room(ids.shape[1] + count - 1)
+    for store in filter(None, (cache, draft.cache)):
+        if store.window is not None:
+            raise ValueError(
+                f"speculation takes symbols back, but a cache has only the newest "
+                f"{store.window}"
+            )
+        store.require_room(torch.tensor([ids.shape[1] + count - 1], device="cpu"))
     known, passes, proposed, accepted = ids[0].tolist(), 0, 0, 0
     prompt = len(known)
     new = sampling.draw(prefill(decoder, ids, cache), rng).tolist()

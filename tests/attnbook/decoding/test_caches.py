@@ -1,15 +1,19 @@
 """Every cache against the model without one, and what each does with its rows."""
 
-import itertools
+from itertools import product
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from attnbook.attention.multi_head import grouped_query
+from attnbook.attention.scaled_dot_product import attend
 from attnbook.decoding.caches import (
     CacheSizes,
     KVCache,
     LatentCache,
     PagedCache,
+    PagedSequence,
     PagePool,
     QuantizedCache,
     WindowCache,
@@ -30,25 +34,21 @@ from attnbook.models.modern_decoder import (
     DecoderConfig,
     ModernDecoder,
     ModernLanguageModel,
+    RotaryAttention,
 )
 from attnbook.profiling.allocations import measure_peak_bytes
 from perturbed import perturb
+from precision import assert_equals_reference, draw
 
 V, C, H, BLOCKS, W, SINKS, T = 23, 24, 6, 2, 4, 2, 13
 LATENT = LatentSizes(C, heads=3, latent=8, content=6, rotary=4, value=5)
-
-
-def build_latent(form):
-    return LatentDecoder(V, LATENT, 30, BLOCKS, form=form)
 
 
 MODELS = {
     "MHA": lambda: ModernDecoder(DecoderConfig(V, C, H, H, 30, BLOCKS)),
     "GQA": lambda: ModernDecoder(DecoderConfig(V, C, H, 2, 30, BLOCKS, base=50.0)),
     "MQA with QK-norm": lambda: ModernLanguageModel(V, C, H, 1, 30, BLOCKS),
-    "MLA naive": lambda: build_latent(attend_naive),
-    "MLA absorbed": lambda: build_latent(attend_absorbed),
-    "MLA": lambda: build_latent(None),
+    "MLA": lambda: LatentDecoder(V, LATENT, 30, BLOCKS),
 }
 WINDOWS = {"all": {}, "window": {"window": W}, "sinks": {"window": W, "sinks": SINKS}}
 CACHES = {
@@ -89,7 +89,7 @@ each_case = pytest.mark.parametrize(
     ("name", "cache", "window"),
     [
         (name, cache, window)
-        for name, cache, window in itertools.product(MODELS, CACHES, WINDOWS)
+        for name, cache, window in product(MODELS, CACHES, WINDOWS)
         if (cache, window) != ("WindowCache", "all")
     ],
 )
@@ -184,6 +184,52 @@ def test_a_cache_takes_the_bytes_that_were_counted_and_copies_none():
     assert quantized.count_bytes() == counted + 64 * wide.bytes_per_token
 
 
+def test_both_forms_of_latent_attention_are_scaled_dot_product_attention():
+    B, heads, T, S, N, R, Z, E = 2, 3, 4, 7, 6, 2, 5, 8
+    shapes = (B, heads, T, N), (B, heads, T, R), (B, 1, S, Z), (B, 1, S, R)
+    inputs = draw(*shapes, (heads, N, Z), (heads, E, Z))
+    mask = torch.ones(T, S).tril(2).bool()
+
+    def reference(query, turned, latent, rotary_key, W_key, W_value):
+        rotary_key = rotary_key.expand(-1, heads, -1, -1)
+        key = torch.cat([latent @ W_key.mT, rotary_key], dim=-1)
+        query = torch.cat([query, turned], dim=-1)
+        return attend(query, key, latent @ W_value.mT, mask)
+
+    [upstream] = draw((B, heads, T, E), seed=1)
+    for form in attend_naive, attend_absorbed:
+        assert_equals_reference(
+            lambda *x, form=form: form(*x, mask), reference, inputs, upstream
+        )
+
+
+def test_the_naive_form_is_cheaper_for_prompts_and_the_absorbed_one_for_steps():
+    """DeepSeek-V3's sizes; the counts are those of PyTorch."""
+    sizes = LatentSizes(7168, 128, 512, 128, 64, 128)
+    for T, S, cheaper in (4096, 4096, "naive"), (1, 4096, "absorbed"):
+        counted = sizes.count_products(T, S)
+        assert min(counted, key=counted.get) == cheaper
+    query, turned = torch.empty(1, 2, 3, 6), torch.empty(1, 2, 3, 4)
+    cache = torch.empty(1, 1, 7, 5), torch.empty(1, 1, 7, 4)
+    weights = torch.empty(2, 6, 5), torch.empty(2, 8, 5)
+    counted = LatentSizes(20, 2, 5, 6, 4, 8).count_products(3, 7)
+    for name, form in ("naive", attend_naive), ("absorbed", attend_absorbed):
+        with FlopCounterMode(display=False) as counter:
+            form(query, turned, *cache, *weights)
+        assert counter.get_total_flops() == 2 * counted[name]
+
+
+def test_no_cache_makes_its_tensors_on_the_default_device():
+    for name, cache in product(MODELS, CACHES):
+        model, mask = build(name), torch.tensor([[False, True], [True, True]])
+        ids = draw_ids(2, 2)
+        with torch.device("meta"):
+            store = CACHES[cache](CacheSizes.of(model), 2)
+            logits = CachedDecoder(model, W, SINKS)(ids, store, mask)
+            store.rewind(0)
+        assert logits.device.type == "cpu"
+
+
 def test_sequences_share_pages_until_one_of_them_writes():
     model, ids = build("GQA"), draw_ids(1, T)[0]
     pool = spoil(PagePool(CacheSizes.of(model), 7, 4))
@@ -234,16 +280,12 @@ def test_pages_are_read_alike_by_the_split_kv_kernel():
     mask = torch.arange(7) < torch.tensor([[7], [3]])
     positions = cache.reserve(7, mask)
     key, value = (torch.randn(2, 2, 7, 4, dtype=torch.double) for _ in range(2))
-    keys, values = cache.update(1, key, value)
+    rows = cache.update(1, key, value)
     query = torch.randn(2, H, 1, 4, dtype=torch.double)
-    pool = cache.pool
-    found = attend_paged(
-        query, pool.key[1], pool.value[1], cache.block_table(), cache.lengths
-    )
+    pages = (x[1] for x in cache.tensors)
+    found = attend_paged(query, *pages, cache.block_table(), cache.lengths)
     visible = mark_visible(positions.amax(1, keepdim=True), cache.key_positions)
-    attention = model.blocks[0].attention
-    weights = attention.scores(query, keys).masked_fill(~visible, -torch.inf)
-    torch.testing.assert_close(found, attention.combine(weights.softmax(-1), values))
+    torch.testing.assert_close(found, grouped_query(query, *rows, visible))
 
 
 @pytest.mark.parametrize("bits", [8, 4, 2])
@@ -288,62 +330,74 @@ def test_a_quantized_cache_keeps_new_positions_exact_and_old_ones_nearly(bits):
     assert cache.coded == 12
 
 
-def test_a_quantized_cache_is_exact_until_something_is_quantized():
-    model, ids = build("GQA"), draw_ids(2, T)
-    sizes = CacheSizes.of(model)
-    decoder = CachedDecoder(model)
+def test_fewer_bits_are_further_from_the_exact_logits():
+    model, ids, errors = build("GQA"), draw_ids(2, T), []
     exact = run_without(model, ids[0])
-    errors = {}
     for bits in 8, 4, 2:
-        cache = QuantizedCache(sizes, 2, T, bits, group=4, residual=4)
-        parts = [decoder(x, cache)[0] for x in ids.split([6, 1, 1, 1, 4], dim=1)]
-        found = torch.cat(parts)
-        torch.testing.assert_close(found[:8], exact[:8])
-        errors[bits] = (found[9:] - exact[9:]).abs().max()
-    assert 0 < errors[8] < errors[4] < errors[2]
+        cache = QuantizedCache(CacheSizes.of(model), 2, T, bits, 4, residual=4)
+        pieces = ids.split([6, 1, 1, 1, 4], dim=1)
+        found = torch.cat([CachedDecoder(model)(x, cache)[0] for x in pieces])
+        torch.testing.assert_close(found[:8], exact[:8])  # nothing is quantized yet
+        errors.append((found[9:] - exact[9:]).abs().max())
+    assert 0 < errors[0] < errors[1] < errors[2]
 
 
-def build_cache(**other):
-    sizes = CacheSizes(1, 1, 4, 4, torch.double)
-    return QuantizedCache(sizes, 2, 8, **{"bits": 8, "group": 4, "residual": 0} | other)
+SMALL = CacheSizes(1, 1, 4, 4, torch.double)
+IMPOSSIBLE = [
+    (lambda: KVCache(SMALL, 0, 4), "at least 1 sequence, not 0"),
+    (lambda: KVCache(SMALL, 1, 0), "at least 1 position, not 0"),
+    (lambda: WindowCache(SMALL, 1, 0), "not 0 and 0"),
+    (lambda: QuantizedCache(SMALL, 2, 8, 3, 4), "not 3 bits and 4 of 4"),
+    (lambda: QuantizedCache(SMALL, 2, 8, 8, 3), "not 8 bits and 3 of 4"),
+    (lambda: fill(KVCache(SMALL, 2, 8), 3).rewind(4), "3 symbols cannot be cut to 4"),
+    (lambda: fill(WindowCache(SMALL, 2, W), 6).rewind(5), "6 symbols .* cut to 5"),
+    (
+        lambda: fill(QuantizedCache(SMALL, 2, 8, 8, 4, 0), 6).rewind(3),
+        r"4 positions .* cut to \[3, 3\]",
+    ),
+    (
+        lambda: QuantizedCache(SMALL, 2, 8, 8, 4).reserve(2, torch.eye(2).bool()),
+        r"would have \[1, 1\] symbols after \[0, 0\]",
+    ),
+    (lambda: PagePool(SMALL, 2).share(PagedSequence([1], 3), 4), "3 .* share 4"),
+    (lambda: CachedDecoder(build("GQA"), 0), "not 0 and 0"),
+    (lambda: CachedDecoder(build_selective()), "Selective has its own decode"),
+]
+
+
+def fill(cache, count):
+    cache.reserve(count)
+    return cache
+
+
+def build_selective():
+    class Selective(RotaryAttention):
+        def decode(self, x, cache=None, mask=None):
+            raise AssertionError
+
+    return ModernDecoder(DecoderConfig(V, C, H, 2, 30, 1), Selective)
 
 
 @pytest.mark.refusal
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda model, sizes: KVCache(sizes, 0, 4), "at least 1 sequence, not 0"),
-        (lambda model, sizes: KVCache(sizes, 1, 0), "at least 1 position, not 0"),
-        (lambda model, sizes: WindowCache(sizes, 1, 0), "not 0 and 0"),
-        (lambda model, sizes: PagePool(sizes, 1, 0), "not 1 of 0"),
-        (lambda model, sizes: build_cache(bits=3), "8, 4 or 2 bits .* not 3 and 0"),
-        (lambda model, sizes: build_cache(group=3), "3 for 8 bits and width 4"),
-        (
-            lambda model, sizes: build_cache().reserve(2, torch.eye(2).bool()),
-            r"would have \[1, 1\] symbols after \[0, 0\]",
-        ),
-        (lambda model, sizes: CachedDecoder(model, window=0), "not 0 and 0"),
-    ],
-)
-def test_impossible_sizes_are_refused(call, message):
-    model = build("GQA")
+@pytest.mark.parametrize(("call", "message"), IMPOSSIBLE)
+def test_what_is_impossible_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
-        call(model, CacheSizes.of(model))
+        call()
+
+
+UNFIT = [
+    ("KVCache", None, (2, 12), None, "sequence 0 would have 14 .* 13 positions"),
+    ("KVCache", None, (1, 3), None, "1 rows .* 2 sequences"),
+    ("KVCache", None, (2, 3), [[1, 1], [1, 1]], r"\(2, 3\), .* mask \(2, 2\)"),
+    ("KVCache", None, (2, 3), [[1, 1, 1], [1, 0, 1]], "sequence 1 .* 2 runs"),
+    ("PagedCache", None, (2, 21), None, "10 more pages, but .* 6 free ones of 8"),
+    ("WindowCache", None, (2, 3), None, "all keys, but .* newest 4"),
+    ("WindowCache", W + 1, (2, 3), None, "5 keys, but .* newest 4"),
+]
 
 
 @pytest.mark.refusal
-@pytest.mark.parametrize(
-    ("cache", "window", "ids", "mask", "message"),
-    [
-        ("KVCache", None, (2, 12), None, "2 symbols and 12 new .* 13 positions"),
-        ("KVCache", None, (1, 3), None, "1 rows .* 2 sequences"),
-        ("KVCache", None, (2, 3), [[1, 1], [1, 1]], r"\(2, 3\), .* mask \(2, 2\)"),
-        ("KVCache", None, (2, 3), [[1, 1, 1], [1, 0, 1]], "sequence 1 .* 2 runs"),
-        ("PagedCache", None, (2, 21), None, "10 more pages, but .* 6 free ones of 8"),
-        ("WindowCache", None, (2, 3), None, "all keys, but .* newest 4"),
-        ("WindowCache", W + 1, (2, 3), None, "5 keys, but .* newest 4"),
-    ],
-)
+@pytest.mark.parametrize(("cache", "window", "ids", "mask", "message"), UNFIT)
 def test_a_pass_that_does_not_fit_is_refused_and_changes_nothing(
     cache, window, ids, mask, message
 ):
@@ -361,40 +415,3 @@ def test_a_pass_that_does_not_fit_is_refused_and_changes_nothing(
         torch.testing.assert_close(x, y, rtol=0, atol=0, equal_nan=True)
     if cache == "PagedCache":
         assert len(store.pool.free) == 6
-
-
-@pytest.mark.refusal
-def test_a_cut_that_is_impossible_is_refused():
-    sizes = CacheSizes.of(build("GQA"))
-    cache = KVCache(sizes, 2, T)
-    cache.reserve(3)
-    with pytest.raises(ValueError, match="3 symbols cannot be cut to 4"):
-        cache.rewind(4)
-    window = WindowCache(sizes, 1, W)
-    window.reserve(6)
-    with pytest.raises(ValueError, match="6 symbols cannot be cut to 5"):
-        window.rewind(5)
-    coded = build_cache()
-    coded.reserve(6)
-    with pytest.raises(ValueError, match=r"4 positions .* cut to \[3, 3\]"):
-        coded.rewind(3)
-    pool = PagePool(sizes, 2)
-    some = PagedCache(pool, 1)
-    some.reserve(3)
-    with pytest.raises(ValueError, match="3 symbols cannot share 4"):
-        pool.share(some.sequences[0], 4)
-    with pytest.raises(ValueError, match="3 symbols cannot publish 4"):
-        pool.publish(some.sequences[0], [1, 2, 3, 4])
-
-
-@pytest.mark.refusal
-def test_a_layer_that_the_cached_decoder_would_bypass_is_refused():
-    from attnbook.models.modern_decoder import RotaryAttention
-
-    class Selective(RotaryAttention):
-        def decode(self, x, cache=None, mask=None):
-            raise AssertionError
-
-    model = ModernDecoder(DecoderConfig(V, C, H, 2, 30, 1), Selective)
-    with pytest.raises(ValueError, match="Selective has its own decode"):
-        CachedDecoder(model)

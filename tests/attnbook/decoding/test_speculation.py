@@ -56,29 +56,25 @@ def accept_without_correction(proposal, draft, target, rng):
     return [int(sample_columns(target[:1], rng))]
 
 
-def draw_first(rule, drawn=True):
-    rng = torch.Generator().manual_seed(0)
-    found = []
+def draw_first(rule, draft=DRAFT):
+    rng, found = torch.Generator().manual_seed(0), []
     for _ in range(RUNS):
-        if drawn:
-            proposal = sample_columns(DRAFT, rng)[0].tolist()
-            found.append(rule(proposal, DRAFT, TARGET, rng)[0])
-        else:
-            found.append(rule([3], None, TARGET, rng)[0])
+        proposal = [3] if draft is None else sample_columns(draft, rng)[0].tolist()
+        found.append(rule(proposal, draft, TARGET, rng)[0])
     return torch.tensor(found)
 
 
-@pytest.mark.parametrize("drawn", [True, False])
-def test_the_rejection_rule_draws_from_the_target(drawn):
-    value, limit = chi_square(draw_first(accept, drawn), TARGET[0])
+@pytest.mark.parametrize("draft", [DRAFT, None], ids=["drawn", "certain"])
+def test_the_rejection_rule_draws_from_the_target(draft):
+    value, limit = chi_square(draw_first(accept, draft), TARGET[0])
     assert value < limit
 
 
 def test_the_chi_square_test_notices_a_wrong_rule():
     value, limit = chi_square(draw_first(accept_without_correction), TARGET[0])
     assert value > limit
-    always = draw_first(lambda proposal, *_: proposal, drawn=False)
-    assert (always == 3).all()
+    value, limit = chi_square(draw_first(lambda proposal, *_: proposal)[:200], DRAFT[0])
+    assert value < limit  # without any rule, symbols are the draft's
 
 
 def test_all_accepted_symbols_are_followed_by_one_of_the_target():
@@ -172,10 +168,6 @@ def test_the_expected_number_of_tokens():
     assert expected_tokens(0.0, 4) == 1
     assert expected_tokens(1.0, 4) == 5
     assert expected_tokens(0.8, 3) == pytest.approx((1 - 0.8**4) / (1 - 0.8))
-    rng = torch.Generator().manual_seed(0)
-    accepted = torch.rand(20000, 3, generator=rng) < 0.8
-    mean = 1 + accepted.long().cumprod(1).sum(1).double().mean()
-    assert mean == pytest.approx(expected_tokens(0.8, 3), abs=0.03)
 
 
 @pytest.mark.refusal
@@ -185,9 +177,9 @@ def test_the_expected_number_of_tokens():
         ({"ids": torch.ones(1, 0, dtype=torch.long)}, "prompt 0 is empty"),
         ({"ids": torch.ones(2, 3, dtype=torch.long)}, "not 2 and 4"),
         ({"count": 0}, "not 1 and 0"),
-        ({"count": 39}, "need 41 positions, but the cache has 40"),
+        ({"count": 39}, "would have 41 symbols, but the cache has 40"),
         ({"draft": "vocabulary"}, "draft has 6 symbols, but the model 11"),
-        ({"draft": "short"}, "draft must read 6 symbols, but its cache has 5"),
+        ({"draft": "short"}, "would have 6 symbols, but the cache has 5"),
         ({"cache": "window"}, "only the newest 9"),
     ],
 )
@@ -206,11 +198,3 @@ def test_what_cannot_work_is_refused_and_changes_nothing(change, message):
     with pytest.raises(ValueError, match=message):
         speculate(decoder, **given)
     assert not cache.lengths.any() and not any(x.any() for x in cache.tensors)
-
-
-@pytest.mark.refusal
-def test_impossible_numbers_are_refused():
-    with pytest.raises(ValueError, match="not 2 of 3"):
-        expected_tokens(2, 3)
-    with pytest.raises(ValueError, match="not 0 and 8"):
-        PromptLookup(match=0)
