@@ -1,11 +1,11 @@
 """Fast products for decoding on a CPU: weights packed once, in 4, 2 or 1 bytes.
 
-A step of decoding reads every weight and multiplies it by one number a sequence: the
-memory limits it. The usual product of one row does not reach that limit, because it
-walks through the rows of the weights. oneDNN copies a weight into the blocks that its
-kernel reads, once, and that copy serves a step, a batch, and the few rows that
-speculation checks. Query, key and value come from one product, gate and up from
-another.
+A step of decoding reads every weight and multiplies it by one number a sequence:
+memory limits it. PyTorch's product of one row and a weight as it is stored reads memory
+more slowly than it could (chapter 13 records by how much). Here oneDNN copies a weight
+once into the blocks in which its kernel reads it; the copy serves a step, a batch, and
+the few rows that speculation checks. Query, key and value come from one product, gate
+and up from another.
 
 In float32 the result is that of `CachedDecoder` up to rounding. bfloat16 rounds the
 weights, and what they multiply, to 8 significant bits. int8 rounds weights to 255
@@ -37,7 +37,8 @@ from attnbook.models.modern_decoder import (
 from attnbook.positions.rotary import apply_rotary
 
 Product = Callable[[Tensor], Tensor]
-# Rows for which oneDNN chooses its blocks: for 1 they are no faster, for 8 slower.
+# Rows for which oneDNN chooses its blocks. Those for 1 row serve one row no better, and
+# several rows worse.
 ROWS = 16
 
 
