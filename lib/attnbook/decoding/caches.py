@@ -81,6 +81,8 @@ class CacheSizes:
 class Cache:
     """What all caches share: how many symbols each sequence has.
 
+    Each adds `update(layer, key, value)`, for new keys (B, G, T, D) and values.
+
     Attributes:
         lengths: the number of symbols of each sequence, on the CPU.
         capacity: the most that a sequence can have, or None.
@@ -142,10 +144,6 @@ class Cache:
 
     def _place(self, positions: Int[Tensor, "B T"], longer: Int[Tensor, " B"]) -> None:
         """Prepare what else `update` needs for symbols at these positions."""
-
-    def update(self, layer: int, key: Key, value: Value) -> Found:
-        """Store a layer's new keys and values; return all that can be attended to."""
-        raise NotImplementedError
 
     def rewind(self, lengths: Int[Tensor, " B"] | int) -> None:
         """Forget all symbols after the first `lengths` of each sequence.

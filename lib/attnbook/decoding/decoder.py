@@ -157,14 +157,9 @@ class CachedDecoder:
             raise ValueError(
                 f"symbols are {tuple(ids.shape)}, but their mask {tuple(mask.shape)}"
             )
-        if cache.window is None:
-            return
-        if self.window is None or self.window > cache.window:
+        kept, sinks = cache.window, cache.sinks
+        if kept and (not self.window or self.window > kept or self.sinks > sinks):
             raise ValueError(
-                f"the decoder attends to {self.window or 'all'} keys, but the cache "
-                f"keeps the newest {cache.window}"
-            )
-        if self.sinks > cache.sinks:
-            raise ValueError(
-                f"the decoder has {self.sinks} sinks, but the cache keeps {cache.sinks}"
+                f"the decoder attends to {self.window or 'all'} keys and {self.sinks} "
+                f"sinks, but the cache keeps the newest {kept} and {sinks}"
             )

@@ -373,12 +373,11 @@ def find_positions(
 def require_prompts(ids: Tensor, mask: Tensor | None, cache: Any, count: int) -> None:
     """Raise ValueError unless every sequence has a symbol, and the cache room."""
     B, T = ids.shape
-    if mask is not None and mask.dtype != torch.bool:
+    if mask is not None and (mask.dtype, mask.shape) != (torch.bool, ids.shape):
         raise ValueError(
-            f"the mask must be boolean, True = no padding, but is {mask.dtype}"
+            f"the mask must be boolean, True = no padding, and {(B, T)}, but is "
+            f"{mask.dtype} and {tuple(mask.shape)}"
         )
-    if mask is not None and mask.shape != ids.shape:
-        raise ValueError(f"ids are {(B, T)}, but their mask is {tuple(mask.shape)}")
     if len(cache.lengths) != B:
         raise ValueError(
             f"there are {B} prompts, but the cache has {len(cache.lengths)} sequences"

@@ -114,11 +114,9 @@ class DraftModel:
         rng: torch.Generator | None = None,
     ) -> Proposal:
         """Return drawn symbols and their probabilities."""
-        shared = 0
-        for ours, theirs in zip(self.read, ids[:-1], strict=False):
-            if ours != theirs:
-                break
-            shared += 1
+        # The newest symbol is read in any case, for its logits.
+        equal = [a == b for a, b in zip(self.read, ids[:-1], strict=False)]
+        shared = [*equal, False].index(False)
         self.cache.rewind(shared)
         self.read, new = [*ids], ids[shared:]
         proposal: list[int] = []

@@ -391,8 +391,8 @@ UNFIT = [
     ("KVCache", None, (2, 3), [[1, 1], [1, 1]], r"\(2, 3\), .* mask \(2, 2\)"),
     ("KVCache", None, (2, 3), [[1, 1, 1], [1, 0, 1]], "sequence 1 .* 2 runs"),
     ("PagedCache", None, (2, 21), None, "10 more pages, but .* 6 free ones of 8"),
-    ("WindowCache", None, (2, 3), None, "all keys, but .* newest 4"),
-    ("WindowCache", W + 1, (2, 3), None, "5 keys, but .* newest 4"),
+    ("WindowCache", None, (2, 3), None, "all keys and 0 sinks, but .* newest 4 and 2"),
+    ("WindowCache", W + 1, (2, 3), None, "5 keys and 0 sinks, but .* newest 4 and 2"),
 ]
 
 
