@@ -62,14 +62,6 @@ def latent_expanding_one_head(query, turned, latents, rotary_key, W_key, W_value
     return torch.stack(outputs)
 
 
-def latent_masked_after_softmax(
-    query, turned, latents, rotary_key, W_key, W_value, mask
-):
-    scores = query @ W_key @ latents.T + turned @ rotary_key.T
-    weights = (scores * (query.shape[-1] + turned.shape[-1]) ** -0.5).softmax(-1)
-    return weights * mask @ latents @ W_value.mT
-
-
 def accept_by_products(proposed, draft, target, uniform):
     rows = range(len(proposed))
     p, q = target[rows, proposed], draft[rows, proposed]
@@ -91,10 +83,6 @@ def accept_by_lists(proposed, draft, target, uniform):
         n += 1
     rest = [max(0.0, a - b) for a, b in zip(p[n], q[n], strict=True)]
     return n, np.array(rest) / sum(rest)
-
-
-def accept_all(proposed, draft, target, uniform):
-    return len(proposed), target[-1]
 
 
 def accept_until_improbable(proposed, draft, target, uniform):
@@ -141,10 +129,6 @@ def fault_by_chunks(decode, window):
     return 3 if torch.allclose(*both) else 4
 
 
-def fault_by_the_first_outputs(decode, window):
-    return 0 if torch.allclose(decode([[1, 2]])[0], decode([[1, 3]])[0]) else 1
-
-
 def exact_in_double_precision(make_cache):
     key, value = torch.randn(99, 4).double(), torch.randn(99, 3).double()
     cache = make_cache()
@@ -183,10 +167,7 @@ RIGHT = {
 }
 WRONG = (
     (checks.check_attend_latent, "expanded", latent_expanding_one_head),
-    (checks.check_attend_latent, "", latent_masked_after_softmax),
-    (checks.check_accept_tokens, "", accept_all),
     (checks.check_accept_tokens, "", accept_until_improbable),
-    (checks.check_decoder_fault, "numbers", fault_by_the_first_outputs),
     (checks.check_is_exact, "", exact_by_stored_rows),
 )
 test_right_answers, test_wrong_answers = make_tests(RIGHT, WRONG)

@@ -86,10 +86,6 @@ check_cache_bytes = Exercise(
             "scales and offsets are missing; each group of numbers has both",
             " + 4 * scales → ",
         ),
-        "scale-only": (
-            "a group has a scale and an offset; one of them is missing",
-            "4 * scales → 2 * scales",
-        ),
     },
     hints=(
         "How many numbers does one position leave in one layer?",
@@ -132,14 +128,6 @@ def latent_cases(draw):
     yield Case(tries, large, gradient=False, memory=250_000)
 
 
-def expand(query, turned, latents, rotary_key, W_key, W_value, mask):
-    """Return the same, from keys and values of all heads."""
-    key, value = latents @ W_key.mT, latents @ W_value.mT
-    scale = (query.shape[-1] + turned.shape[-1]) ** -0.5
-    scores = (query @ key.mT + turned @ rotary_key.T) * scale
-    return scores.masked_fill(~mask, -torch.inf).softmax(-1) @ value
-
-
 check_attend_latent = Exercise(
     attend_latent,
     latent_cases,
@@ -153,7 +141,9 @@ check_attend_latent = Exercise(
         "expanded": (
             "it expands the latents to keys or values; project the query instead",
             [
-                expand,
+                "absorbed @ latents.T → query @ (latents @ W_key.mT).mT ; "
+                "weights @ latents → weights @ (latents @ W_value.mT) ; "
+                "average @ W_value.mT → average",
                 "absorbed @ latents.T → query @ (latents @ W_key.mT).mT",
                 "weights @ latents → weights @ (latents @ W_value.mT) ; "
                 "average @ W_value.mT → average",
@@ -163,13 +153,10 @@ check_attend_latent = Exercise(
             "the rotary part of the scores is missing",
             " + turned @ rotary_key.T → ",
         ),
-        "scale-without-rotary": (
-            "the scale leaves out the rotary part; it is 1/√(N + R)",
-            "(query.shape[-1] + turned.shape[-1]) → query.shape[-1]",
-        ),
-        "scale-of-latent": (
-            "the scale is that of the latents' width; a query has N + R columns",
+        "scale-of-other-width": (
+            "the scale is 1/√(N + R), of queries and keys as they would be expanded",
             [
+                "(query.shape[-1] + turned.shape[-1]) → query.shape[-1]",
                 "(query.shape[-1] + turned → (latents.shape[-1] + turned",
                 "(query.shape[-1] + turned.shape[-1]) → latents.shape[-1]",
             ],
@@ -212,36 +199,35 @@ def read_accepted(found: tuple, *inputs: object) -> tuple[Tensor, Tensor]:
 
 
 def tokens_cases(draw: Draw):
-    def case(tries, accepts, V=7, cold=False):
-        """Make a case in which tokens would be accepted, or not, one by one."""
-        n = len(accepts)
+    def case(tries, kinds, cold=False):
+        """Make proposals more probable in the target (+) or less: accepted (~) or not.
+
+        The target is one-hot if cold, as in greedy decoding.
+        """
+        n, V = len(kinds), 7
         logits = draw.normal(n + 1, V), draw.normal(n, V)
         target, draft = ((1.5 * x).softmax(-1) for x in logits)
-        proposed = [draw.whole(0, V - 1) for _ in accepts]
-        uniform = torch.zeros(n)
-        for i, accepted in enumerate(accepts):
-            token = proposed[i]
-            if not accepted and target[i, token] >= draft[i, token]:
-                target[i], draft[i] = draft[i].clone(), target[i].clone()
-            ratio = float(target[i, token] / draft[i, token])
-            share = 0.1 + draw.whole(0, 80) / 100
-            uniform[i] = min(1, ratio) * share
-            if not accepted:
-                uniform[i] = ratio + (1 - ratio) * share
-        if cold:  # as in greedy decoding
-            target = torch.eye(V)[target.argmax(-1)]
-            token = int(target[0].argmax())
-            proposed[0] = token if accepts[0] else (token + 1) % V
+        rise, uniform = target[:-1] - draft, torch.full((n,), 0.99)
+        best = [
+            row.argmax() if x == "+" else row.argmin()
+            for x, row in zip(kinds, rise, strict=True)
+        ]
+        proposed = [int(x) for x in best]
+        for i, token in enumerate(proposed):
+            if kinds[i] == "~":
+                uniform[i] = 0.7 * target[i, token] / draft[i, token]
+        if cold:
+            target = torch.eye(V)[[(proposed[0] + (kinds == "-")) % V, 0]]
         return Case(tries, (proposed, draft, target, uniform), gradient=False)
 
-    yield case("with one token that is accepted", [True])
-    yield case("with one token that is rejected", [False])
-    yield case("with three tokens that are accepted", [True] * 3)
-    yield case("with a rejected token before others", [True, False, True, True])
-    yield case("with two rejected tokens", [True, True, False, False], V=11)
-    yield case("with one greedy token that is accepted", [True], cold=True)
-    yield case("with one greedy token that is rejected", [False], cold=True)
-    yield case("with no token", [])
+    yield case("with one token that is accepted", "~")
+    yield case("with one token that is rejected", "-")
+    yield case("with three tokens that are accepted", "+~+")
+    yield case("with a rejected token before others", "~-+~")
+    yield case("with two rejected tokens", "+~--")
+    yield case("with one greedy token that is accepted", "+", cold=True)
+    yield case("with one greedy token that is rejected", "-", cold=True)
+    yield case("with no token", "")
 
 
 check_accept_tokens = Exercise(

@@ -232,22 +232,28 @@ def test_no_cache_makes_its_tensors_on_the_default_device():
 
 def test_sequences_share_pages_until_one_of_them_writes():
     model, ids = build("GQA"), draw_ids(1, T)[0]
-    pool = spoil(PagePool(CacheSizes.of(model), 7, 4))
-    first = PagedCache(pool, 1)
+    pool = spoil(PagePool(CacheSizes.of(model), 4, 4))
+    first, last = PagedCache(pool, 1), PagedCache(pool, 1)
+    last.reserve(4)
     decoder = CachedDecoder(model)
     decoder(ids[None, :6], first)
     other = pool.share(first.sequences[0], 6)
-    assert len(pool.free) == 5 and other.pages == first.sequences[0].pages
+    assert len(pool.free) == 1 and other.pages == first.sequences[0].pages
     both = PagedCache(pool, [first.sequences[0], other])
+    free, pool.free = pool.free, []
+    with pytest.raises(ValueError, match="1 more pages, but the pool has 0 free"):
+        both.reserve(1)  # for the copy
+    pool.free = free
     found = decoder(torch.stack([ids[6:8], ids[8:10]]), both)
-    assert len(pool.free) == 4  # the second page was copied, the first was not
+    assert not pool.free  # the second page was copied, the first was not
     assert other.pages[0] == first.sequences[0].pages[0]
     for b, more in enumerate((ids[6:8], ids[8:10])):
         expected = run_without(model, torch.cat([ids[:6], more]))[6:]
         torch.testing.assert_close(found[b], expected)
     assert both.count_bytes() == 3 * 4 * pool.sizes.bytes_per_token
     both.rewind(0)
-    assert sorted(pool.free) == list(range(7)) and not any(pool.references)
+    last.rewind(0)
+    assert sorted(pool.free) == [0, 1, 2, 3] and not any(pool.references)
 
 
 def test_a_prefix_is_found_by_all_of_its_symbols():
