@@ -496,7 +496,8 @@ def decoding_eviction() -> dict:
     number of rows that the cache has left, distances are wrong.
     """
     model, tokenizer = load_model(EvictingAttention)
-    passages, rows = cut_passages(tokenizer, PASSAGES, LENGTH), []
+    passages, sizes = cut_passages(tokenizer, PASSAGES, LENGTH), CacheSizes.of(model)
+    rows = []
     for counted in (True, False):
         for sinks in SINKS:
             found = [
@@ -507,7 +508,8 @@ def decoding_eviction() -> dict:
                 for ids in passages
             ]
             rows.append({"sinks": sinks, "counted": counted} | average_rows(found))
-    return {"rows": rows}
+    share = (KEPT + SINKS[-1]) / LENGTH
+    return {"rows": rows, "share": share, "bytes": sizes.bytes_per_token * LENGTH}
 
 
 POSITIONS = (128, 512, 2048, 8192)
