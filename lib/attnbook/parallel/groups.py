@@ -1,0 +1,418 @@
+"""Groups of ranks: counted messages, agreement, and collectives with gradients.
+
+A **rank** is one of P processes (or, for exercises and quick checks, threads)
+that run the same code on different parts of the data. What they send each other
+passes through a `Group`, which counts it. A collective of `torch.distributed` in
+the middle of a graph is no part of the graph: the last three functions here are.
+
+Source: the two functions around a divided layer: Shoeybi et al. (2019),
+    section 3 and figure 3, https://arxiv.org/abs/1909.08053; an all-reduce as a
+    reduce-scatter and an all-gather: Rabenseifner (2004),
+    https://doi.org/10.1007/978-3-540-24685-5_1
+Axes: any; P ranks
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from math import prod
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Shaped
+from torch import Tensor
+
+Shape = Sequence[int]
+
+
+class Group:
+    """One rank's place in a group of ranks, and what it has sent.
+
+    Attributes:
+        rank: this rank's number, from 0.
+        size: P.
+        sent: bytes that this rank has sent, by the name of the operation. For an
+            all-reduce they are those of a ring, 2 (P - 1) / P of the tensor.
+        messages: how many tensors it has sent to another rank.
+    """
+
+    def __init__(self, rank: int, size: int):
+        self.rank, self.size = rank, size
+        self.reset()
+
+    def reset(self) -> None:
+        """Count from 0 again."""
+        self.sent: Counter[str] = Counter()
+        self.messages = 0
+
+    @property
+    def sent_bytes(self) -> int:
+        """Return all bytes that this rank has sent."""
+        return self.sent.total()
+
+    def shift(
+        self, x: Shaped[Tensor, "..."], shape: Shape | None = None
+    ) -> Shaped[Tensor, "..."]:
+        """Send a tensor to the next rank; return what the previous one sends.
+
+        The last rank sends to the first.
+
+        Args:
+            shape: of the tensor that arrives; that of `x` unless given.
+        """
+        if self.size == 1:
+            return x.clone()
+        self._count("shift", x.nbytes, 1)
+        return self._shift(x.contiguous(), x.shape if shape is None else shape)
+
+    def all_to_all(
+        self, parts: Sequence[Tensor], shapes: Sequence[Shape] | None = None
+    ) -> list[Tensor]:
+        """Send part p to rank p; return what each rank sends here.
+
+        Args:
+            parts: P tensors of one type.
+            shapes: of the tensors that arrive; those of the parts unless given.
+
+        Raises:
+            ValueError: if there is not one part for each rank.
+        """
+        self._require_one_each(parts)
+        others = [x for p, x in enumerate(parts) if p != self.rank]
+        self._count("all_to_all", sum(x.nbytes for x in others), len(others))
+        shapes = [x.shape for x in parts] if shapes is None else shapes
+        return self._all_to_all([x.contiguous() for x in parts], shapes)
+
+    def all_gather(
+        self, x: Shaped[Tensor, "..."], shapes: Sequence[Shape] | None = None
+    ) -> list[Tensor]:
+        """Return the tensors of all ranks, in the order of the ranks.
+
+        Args:
+            shapes: of those tensors; that of `x` unless given.
+        """
+        others = self.size - 1
+        self._count("all_gather", others * x.nbytes, others)
+        shapes = [x.shape] * self.size if shapes is None else shapes
+        return self._all_to_all([x.contiguous()] * self.size, shapes)
+
+    def all_reduce(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
+        """Return the sum of the tensors of all ranks."""
+        others = self.size - 1
+        self._count("all_reduce", 2 * others * x.nbytes // self.size, 2 * others)
+        return self._all_reduce(x.contiguous())
+
+    def reduce_scatter(self, parts: Sequence[Tensor]) -> Tensor:
+        """Return the sum over the ranks of the parts for this one.
+
+        Raises:
+            ValueError: if there is not one part for each rank.
+        """
+        self._require_one_each(parts)
+        others = [x for p, x in enumerate(parts) if p != self.rank]
+        self._count("reduce_scatter", sum(x.nbytes for x in others), len(others))
+        arrived = self._all_to_all(
+            [x.contiguous() for x in parts], [parts[self.rank].shape] * self.size
+        )
+        return torch.stack(arrived).sum(dim=0)
+
+    def gather_objects(self, thing: object) -> list:
+        """Return a small Python value of each rank; this is not counted."""
+        raise NotImplementedError
+
+    def split(self, columns: int) -> tuple["Group", "Group"]:
+        """Return this rank's row and column of a grid of the ranks.
+
+        Rank r is in row r // columns and in column r % columns.
+
+        Raises:
+            ValueError: if the ranks do not fill such a grid.
+        """
+        if columns < 1 or self.size % columns:
+            raise ValueError(
+                f"{self.size} ranks do not divide into rows of {columns} ranks"
+            )
+        return self._split(columns)
+
+    def _require_one_each(self, parts: Sequence[Tensor]) -> None:
+        if len(parts) != self.size:
+            raise ValueError(f"{self.size} ranks need as many parts, not {len(parts)}")
+
+    def _count(self, name: str, sent: int, messages: int) -> None:
+        if self.size > 1:
+            self.sent[name] += sent
+            self.messages += messages
+
+    def _shift(self, x: Tensor, shape: Shape) -> Tensor:
+        raise NotImplementedError
+
+    def _all_to_all(
+        self, parts: Sequence[Tensor], shapes: Sequence[Shape]
+    ) -> list[Tensor]:
+        raise NotImplementedError
+
+    def _all_reduce(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _split(self, columns: int) -> tuple["Group", "Group"]:
+        raise NotImplementedError
+
+
+class DistributedGroup(Group):
+    """Ranks that are processes of `torch.distributed`: gloo or NCCL.
+
+    Args:
+        handle: one of its process groups; the group of all ranks unless given.
+
+    Raises:
+        ValueError: if no process group has been started.
+    """
+
+    def __init__(self, handle: dist.ProcessGroup | None = None):
+        if not (dist.is_available() and dist.is_initialized()):
+            raise ValueError(
+                "no process group has been started: call run_on_ranks, or "
+                "start_group in each process that torchrun starts"
+            )
+        super().__init__(dist.get_rank(handle), dist.get_world_size(handle))
+        self.handle = handle
+        self._grids: dict[int, tuple[Group, Group]] = {}
+
+    def gather_objects(self, thing: object) -> list:
+        """Return a small Python value of each rank; this is not counted."""
+        found: list = [None] * self.size
+        dist.all_gather_object(found, thing, group=self.handle)
+        return found
+
+    def _number(self, rank: int) -> int:
+        """Return the number of one of our ranks among all processes."""
+        if self.handle is None:
+            return rank % self.size
+        return dist.get_global_rank(self.handle, rank % self.size)
+
+    def _shift(self, x: Tensor, shape: Shape) -> Tensor:
+        arrived = x.new_empty(shape)
+        ends = [
+            dist.P2POp(dist.isend, x, self._number(self.rank + 1), self.handle),
+            dist.P2POp(dist.irecv, arrived, self._number(self.rank - 1), self.handle),
+        ]
+        for work in dist.batch_isend_irecv(ends):
+            work.wait()
+        return arrived
+
+    def _all_to_all(
+        self, parts: Sequence[Tensor], shapes: Sequence[Shape]
+    ) -> list[Tensor]:
+        sizes = [prod(shape) for shape in shapes]
+        sent = torch.cat([x.flatten() for x in parts])
+        arrived = sent.new_empty(sum(sizes))
+        dist.all_to_all_single(
+            arrived, sent, sizes, [x.numel() for x in parts], group=self.handle
+        )
+        both = zip(arrived.split(sizes), shapes, strict=True)
+        return [x.reshape(*shape) for x, shape in both]
+
+    def _all_reduce(self, x: Tensor) -> Tensor:
+        total = x.clone()
+        dist.all_reduce(total, group=self.handle)
+        return total
+
+    def _split(self, columns: int) -> tuple[Group, Group]:
+        if columns not in self._grids:
+            # Every process has to make every group, its own or not.
+            grid = torch.arange(self.size).unflatten(0, (-1, columns))
+            lines = [*grid.tolist(), *grid.T.tolist()]
+            made = [dist.new_group([self._number(r) for r in line]) for line in lines]
+            row, column = divmod(self.rank, columns)
+            own = (made[row], made[len(grid) + column])
+            self._grids[columns] = tuple(DistributedGroup(handle) for handle in own)
+        return self._grids[columns]
+
+
+class Board:
+    """Where threads leave what they send each other, for at most `limit` seconds."""
+
+    def __init__(self, size: int, limit: float):
+        self.size, self.limit = size, limit
+        self.slots: list = [None] * size
+        self.barrier = threading.Barrier(size, timeout=limit)
+        self.lock = threading.Lock()
+        self.lines: dict[tuple, Board] = {}
+
+    def exchange(self, rank: int, thing: object) -> list:
+        """Leave a thing; return those of all threads once they have left theirs."""
+        self.slots[rank] = thing
+        self.barrier.wait()
+        found = [*self.slots]
+        self.barrier.wait()
+        return found
+
+    def find_line(self, name: tuple, size: int) -> "Board":
+        """Return the board of a row or column, the same for all of its threads."""
+        with self.lock:
+            return self.lines.setdefault(name, Board(size, self.limit))
+
+    def abort(self) -> None:
+        """Let no thread wait any longer."""
+        for board in (self, *self.lines.values()):
+            board.barrier.abort()
+
+
+class ThreadGroup(Group):
+    """Ranks that are threads of one process: for exercises and quick checks."""
+
+    def __init__(self, rank: int, board: Board):
+        super().__init__(rank, board.size)
+        self.board = board
+
+    def gather_objects(self, thing: object) -> list:
+        """Return a small Python value of each rank; this is not counted."""
+        return self.board.exchange(self.rank, thing)
+
+    def _shift(self, x: Tensor, shape: Shape) -> Tensor:
+        found = self.board.exchange(self.rank, x)[self.rank - 1]
+        return found.reshape(*shape).clone()
+
+    def _all_to_all(
+        self, parts: Sequence[Tensor], shapes: Sequence[Shape]
+    ) -> list[Tensor]:
+        rows = zip(self.board.exchange(self.rank, parts), shapes, strict=True)
+        return [row[self.rank].reshape(*shape).clone() for row, shape in rows]
+
+    def _all_reduce(self, x: Tensor) -> Tensor:
+        return torch.stack(self.board.exchange(self.rank, x)).sum(dim=0)
+
+    def _split(self, columns: int) -> tuple[Group, Group]:
+        row, column = divmod(self.rank, columns)
+        rows = self.size // columns
+        return (
+            ThreadGroup(column, self.board.find_line(("row", columns, row), columns)),
+            ThreadGroup(row, self.board.find_line(("column", columns, column), rows)),
+        )
+
+
+def start_group(backend: str | None = None) -> DistributedGroup:
+    """Return the group of all processes that torchrun has started.
+
+    Args:
+        backend: "gloo" or "nccl"; PyTorch's choice for the machine unless given.
+
+    Raises:
+        ValueError: if torchrun has not started this process, and
+            `torch.distributed` is not initialized either.
+    """
+    if not dist.is_initialized() and dist.is_torchelastic_launched():
+        dist.init_process_group(backend)
+    return DistributedGroup()
+
+
+def require_all(group: Group, error: str | None) -> None:
+    """Raise one ValueError on every rank if any rank has an error.
+
+    A rank that raised alone would leave the others waiting for its messages.
+    """
+    errors = [e for e in group.gather_objects(error) if e is not None]
+    if errors:
+        raise ValueError(errors[0])
+
+
+class CopyToRanks(torch.autograd.Function):
+    """The identity; in the backward pass, the sum over the ranks."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, group: Group) -> Tensor:
+        """Return x."""
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, upstream: Tensor) -> tuple[Tensor, None]:
+        """Return the sum of all ranks' gradients."""
+        return ctx.group.all_reduce(upstream), None
+
+
+class SumOverRanks(torch.autograd.Function):
+    """The sum over the ranks; in the backward pass, the identity."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, group: Group) -> Tensor:
+        """Return the sum of all ranks' tensors."""
+        return group.all_reduce(x)
+
+    @staticmethod
+    def backward(ctx, upstream: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient, which is the same on all ranks."""
+        return upstream, None
+
+
+class ExchangeParts(torch.autograd.Function):
+    """An all-to-all; in the backward pass, the one in the other direction."""
+
+    @staticmethod
+    def forward(ctx, group: Group, shapes: Sequence[Shape], *parts: Tensor) -> tuple:
+        """Return what each rank sent here."""
+        ctx.group, ctx.shapes = group, [x.shape for x in parts]
+        return tuple(group.all_to_all(parts, shapes))
+
+    @staticmethod
+    def backward(ctx, *upstream: Tensor) -> tuple:
+        """Return each gradient to the rank that sent the part."""
+        return (None, None, *ctx.group.all_to_all(upstream, ctx.shapes))
+
+
+class GatherFromRanks(torch.autograd.Function):
+    """An all-gather; in the backward pass, a reduce-scatter."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, group: Group, sizes: Sequence[int], dim: int) -> Tensor:
+        """Return the tensors of all ranks, one after the other."""
+        ctx.group, ctx.sizes, ctx.dim = group, sizes, dim
+        shapes = [replace_size(x.shape, dim, size) for size in sizes]
+        return torch.cat(group.all_gather(x, shapes), dim)
+
+    @staticmethod
+    def backward(ctx, upstream: Tensor) -> tuple:
+        """Return the sum over the ranks of the gradients on this rank's part."""
+        parts = upstream.split(ctx.sizes, ctx.dim)
+        return ctx.group.reduce_scatter(parts), None, None, None
+
+
+def replace_size(shape: Shape, dim: int, size: int) -> tuple[int, ...]:
+    """Return a shape with another size in one dimension."""
+    changed = [*shape]
+    changed[dim] = size
+    return tuple(changed)
+
+
+def copy_to_ranks(x: Shaped[Tensor, "..."], group: Group) -> Shaped[Tensor, "..."]:
+    """Return x, which is equal on all ranks; its gradient is the ranks' sum."""
+    return CopyToRanks.apply(x, group)
+
+
+def sum_over_ranks(x: Shaped[Tensor, "..."], group: Group) -> Shaped[Tensor, "..."]:
+    """Return the sum of all ranks' x; the gradient of each is that of the sum.
+
+    The loss has to be computed from the sum on every rank in the same way.
+    """
+    return SumOverRanks.apply(x, group)
+
+
+def exchange_parts(
+    parts: Sequence[Tensor], shapes: Sequence[Shape], group: Group
+) -> list[Tensor]:
+    """Return `Group.all_to_all` of the parts, with its gradient."""
+    return [*ExchangeParts.apply(group, shapes, *parts)]
+
+
+def gather_from_ranks(
+    x: Shaped[Tensor, "..."], group: Group, sizes: Sequence[int], dim: int = -2
+) -> Shaped[Tensor, "..."]:
+    """Return all ranks' x, one after the other along a dimension.
+
+    Its gradient is summed over the ranks, each of which may use all of it.
+
+    Args:
+        sizes: each rank's size of this dimension.
+        dim: the dimension.
+    """
+    return GatherFromRanks.apply(x, group, sizes, dim)

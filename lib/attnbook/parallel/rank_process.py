@@ -1,0 +1,56 @@
+"""The process of one rank: `attnbook.parallel.ranks` starts it."""
+
+import os
+import pickle
+import queue
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import cloudpickle
+import torch
+import torch.distributed as dist
+
+from attnbook.parallel.groups import DistributedGroup
+from attnbook.parallel.ranks import describe_error
+
+
+def read_calls(calls: queue.SimpleQueue) -> None:
+    """Put what arrives into the queue; end this process when nothing can arrive."""
+    while True:
+        try:
+            calls.put(pickle.load(sys.stdin.buffer))
+        except EOFError:
+            os._exit(0)
+
+
+def main(rank: int, size: int, folder: Path, timeout: float) -> None:
+    """Join the group, then run each function that arrives and store its result."""
+    calls: queue.SimpleQueue = queue.SimpleQueue()
+    threading.Thread(target=read_calls, args=[calls], daemon=True).start()
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=(folder / "store").as_uri(),
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=timeout),
+    )
+    group = DistributedGroup()
+    while True:
+        number, call = calls.get()
+        group.reset()
+        try:
+            function, args = pickle.loads(call)
+            outcome = cloudpickle.dumps((function(group, *args),))
+        except Exception as error:
+            outcome = pickle.dumps(describe_error(rank, error))
+        sys.stdout.flush()
+        part = folder / f"{rank}-{number}.part"
+        part.write_bytes(outcome)
+        part.replace(part.with_suffix(".pickle"))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4]))
