@@ -25,30 +25,52 @@ from torch import Tensor
 Shape = Sequence[int]
 
 
+class Ledger:
+    """What a rank has sent: bytes by the name of the operation, and messages."""
+
+    def __init__(self):
+        self.reset()
+
+    def reset(self) -> None:
+        """Count from 0 again."""
+        self.bytes: Counter[str] = Counter()
+        self.messages = 0
+
+
 class Group:
     """One rank's place in a group of ranks, and what it has sent.
 
     Attributes:
         rank: this rank's number, from 0.
         size: P.
-        sent: bytes that this rank has sent, by the name of the operation. For an
-            all-reduce they are those of a ring, 2 (P - 1) / P of the tensor.
-        messages: how many tensors it has sent to another rank.
+        ledger: what this rank has sent, in rows and columns of the group too.
     """
 
-    def __init__(self, rank: int, size: int):
+    def __init__(self, rank: int, size: int, ledger: Ledger | None = None):
         self.rank, self.size = rank, size
-        self.reset()
+        self.ledger = ledger or Ledger()
 
     def reset(self) -> None:
         """Count from 0 again."""
-        self.sent: Counter[str] = Counter()
-        self.messages = 0
+        self.ledger.reset()
+
+    @property
+    def sent(self) -> dict[str, int]:
+        """Return the bytes that this rank has sent, by the name of the operation.
+
+        Those of an all-reduce are a ring's: 2 (P - 1) / P of the tensor.
+        """
+        return dict(self.ledger.bytes)
 
     @property
     def sent_bytes(self) -> int:
         """Return all bytes that this rank has sent."""
-        return self.sent.total()
+        return self.ledger.bytes.total()
+
+    @property
+    def messages(self) -> int:
+        """Return how many tensors this rank has sent to another one."""
+        return self.ledger.messages
 
     def shift(
         self, x: Shaped[Tensor, "..."], shape: Shape | None = None
@@ -140,8 +162,8 @@ class Group:
 
     def _count(self, name: str, sent: int, messages: int) -> None:
         if self.size > 1:
-            self.sent[name] += sent
-            self.messages += messages
+            self.ledger.bytes[name] += sent
+            self.ledger.messages += messages
 
     def _shift(self, x: Tensor, shape: Shape) -> Tensor:
         raise NotImplementedError
@@ -168,13 +190,15 @@ class DistributedGroup(Group):
         ValueError: if no process group has been started.
     """
 
-    def __init__(self, handle: dist.ProcessGroup | None = None):
+    def __init__(
+        self, handle: dist.ProcessGroup | None = None, ledger: Ledger | None = None
+    ):
         if not (dist.is_available() and dist.is_initialized()):
             raise ValueError(
                 "no process group has been started: call run_on_ranks, or "
                 "start_group in each process that torchrun starts"
             )
-        super().__init__(dist.get_rank(handle), dist.get_world_size(handle))
+        super().__init__(dist.get_rank(handle), dist.get_world_size(handle), ledger)
         self.handle = handle
         self._grids: dict[int, tuple[Group, Group]] = {}
 
@@ -225,7 +249,9 @@ class DistributedGroup(Group):
             made = [dist.new_group([self._number(r) for r in line]) for line in lines]
             row, column = divmod(self.rank, columns)
             own = (made[row], made[len(grid) + column])
-            self._grids[columns] = tuple(DistributedGroup(handle) for handle in own)
+            self._grids[columns] = tuple(
+                DistributedGroup(handle, self.ledger) for handle in own
+            )
         return self._grids[columns]
 
 
@@ -261,8 +287,8 @@ class Board:
 class ThreadGroup(Group):
     """Ranks that are threads of one process: for exercises and quick checks."""
 
-    def __init__(self, rank: int, board: Board):
-        super().__init__(rank, board.size)
+    def __init__(self, rank: int, board: Board, ledger: Ledger | None = None):
+        super().__init__(rank, board.size, ledger)
         self.board = board
 
     def gather_objects(self, thing: object) -> list:
@@ -285,9 +311,11 @@ class ThreadGroup(Group):
     def _split(self, columns: int) -> tuple[Group, Group]:
         row, column = divmod(self.rank, columns)
         rows = self.size // columns
+        own = self.board.find_line(("row", columns, row), columns)
+        across = self.board.find_line(("column", columns, column), rows)
         return (
-            ThreadGroup(column, self.board.find_line(("row", columns, row), columns)),
-            ThreadGroup(row, self.board.find_line(("column", columns, column), rows)),
+            ThreadGroup(column, own, self.ledger),
+            ThreadGroup(row, across, self.ledger),
         )
 
 
@@ -314,6 +342,21 @@ def require_all(group: Group, error: str | None) -> None:
     errors = [e for e in group.gather_objects(error) if e is not None]
     if errors:
         raise ValueError(errors[0])
+
+
+def require_alike(group: Group, facts: dict[str, object]) -> None:
+    """Raise one ValueError on every rank if any fact differs between the ranks.
+
+    A rank would misread a message of another shape or type.
+    """
+    found = group.gather_objects(facts)
+    for name in facts:
+        for rank, theirs in enumerate(found):
+            if theirs[name] != found[0][name]:
+                raise ValueError(
+                    f"all ranks need the same {name}, but rank 0 has "
+                    f"{found[0][name]} and rank {rank} has {theirs[name]}"
+                )
 
 
 class CopyToRanks(torch.autograd.Function):

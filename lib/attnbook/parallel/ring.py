@@ -33,7 +33,7 @@ from attnbook.attention.tiled import (
     merge,
     promote_to_float32,
 )
-from attnbook.parallel.groups import Group, require_all
+from attnbook.parallel.groups import Group, require_alike, require_all
 
 Layout = Sequence[Int[Tensor, " t"]]  # for each rank, its positions in ascending order
 
@@ -120,8 +120,8 @@ class ShardScores(TileScores):
     ) -> tuple[Tensor, float]:
         """Return a tile's scores, -inf where a query cannot attend."""
         scores, slope = super().compute(query, key, row, column)
-        rows = self.rows[row : row + query.shape[-2], None]
-        columns = self.columns[column : column + key.shape[-2]]
+        rows = self.rows[row : row + query.shape[-2], None].to(scores.device)
+        columns = self.columns[column : column + key.shape[-2]].to(scores.device)
         if self.causal and len(columns) and columns[-1] > rows[0]:
             scores = scores.masked_fill(columns > rows, -torch.inf)
         if self.key_lengths is not None:
@@ -208,9 +208,19 @@ class RingAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx, query, key, value, group, layout, causal, key_lengths, partials, block
+        ctx,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        group: Group,
+        layout: Layout,
+        positions: Tensor,
+        causal: bool,
+        key_lengths: Tensor | None,
+        partials: torch.dtype | None,
+        block: int,
     ) -> Tensor:
-        """Return the output of this rank's queries."""
+        """Return the output of this rank's queries, which have these positions."""
         rank, size = group.rank, group.size
         wide = partials or promote_to_float32(query[..., :0]).dtype
         queries, keys, values = query.to(wide), key, value
@@ -219,12 +229,11 @@ class RingAttention(torch.autograd.Function):
             owner = (rank - step) % size
             if step:
                 keys, values = shift_pair(group, keys, values, len(layout[owner]))
-            # Between the merges, partial results are rounded to `partials`.
             part, part_lse = attend_to_shard(
                 queries,
-                keys.to(wide),
-                values.to(wide),
-                layout[rank],
+                keys,
+                values,
+                positions,
                 layout[owner],
                 causal,
                 key_lengths,
@@ -235,24 +244,21 @@ class RingAttention(torch.autograd.Function):
             else:
                 output, lse = merge(output, lse, part, part_lse.to(wide))
         ctx.save_for_backward(query, key, value, output, lse)
-        ctx.rest = group, layout, causal, key_lengths, block
+        ctx.rest = group, layout, positions, causal, key_lengths, block
         return output.to(query.dtype)
 
     @staticmethod
     def backward(ctx, upstream: Tensor) -> tuple:
         """Return this rank's gradients; those of its keys come back to it last."""
         query, key, value, output, lse = ctx.saved_tensors
-        group, layout, causal, key_lengths, block = ctx.rest
+        group, layout, positions, causal, key_lengths, block = ctx.rest
         rank, size, wide = group.rank, group.size, output.dtype
         queries, upstream = query.to(wide), upstream.to(wide)
         # The journey begins again with this rank's own keys: those it held at
         # the end of the forward pass belong to the next rank.
         keys, values = key, value
         dquery = torch.zeros_like(queries)
-        dkeys, dvalues = (
-            torch.zeros_like(key, dtype=wide),
-            value.new_zeros(value.shape, dtype=wide),
-        )
+        dkeys, dvalues = (torch.zeros_like(x, dtype=wide) for x in (key, value))
         for step in range(size):
             owner = (rank - step) % size
             if step:
@@ -266,7 +272,7 @@ class RingAttention(torch.autograd.Function):
                 output,
                 lse,
                 upstream,
-                layout[rank],
+                positions,
                 layout[owner],
                 causal,
                 key_lengths,
@@ -277,7 +283,7 @@ class RingAttention(torch.autograd.Function):
         if size > 1:
             dkeys, dvalues = shift_pair(group, dkeys, dvalues, len(layout[rank]))
         grads = dquery.to(query), dkeys.to(key), dvalues.to(value)
-        return (*grads, None, None, None, None, None, None)
+        return (*grads, *[None] * 7)
 
 
 def shift_pair(
@@ -320,7 +326,44 @@ def ring_attention(
     """
     check_shards(query, key, value, group, layout)
     return RingAttention.apply(
-        query, key, value, group, layout, causal, key_lengths, partials, block
+        query,
+        key,
+        value,
+        group,
+        layout,
+        layout[group.rank],
+        causal,
+        key_lengths,
+        partials,
+        block,
+    )
+
+
+def attend_alone(
+    query: Float[Tensor, "B H t D"],
+    key: Float[Tensor, "B G s D"],
+    value: Float[Tensor, "B G s E"],
+    query_positions: Int[Tensor, " t"],
+    key_positions: Int[Tensor, " s"],
+    causal: bool = False,
+    key_lengths: Int[Tensor, " B"] | None = None,
+    block: int = BLOCK_SIZE,
+) -> Float[Tensor, "B H t E"]:
+    """Return attention without any message, with its gradient: a ring of one rank.
+
+    The arguments are those of `attend_to_shard`.
+    """
+    return RingAttention.apply(
+        query,
+        key,
+        value,
+        Group(0, 1),
+        [key_positions],
+        query_positions,
+        causal,
+        key_lengths,
+        None,
+        block,
     )
 
 
@@ -329,27 +372,20 @@ def check_shards(
 ) -> None:
     """Raise one ValueError on every rank if any has tensors that do not fit."""
     require_all(group, find_misfit(query, key, value, group, layout))
-    # What all ranks must have alike, or one would misread the other's message.
-    facts = {
-        "sequences, heads, key heads and widths": (
-            *query.shape[:2],
-            key.shape[1],
-            key.shape[-1],
-            value.shape[-1],
-        ),
-        "lengths": (sum(len(x) for x in layout),),
-        "types": (str(query.dtype).removeprefix("torch."),),
-        "kinds of device": (query.device.type,),
-    }
-    found = group.gather_objects(facts)
-    for name in facts:
-        for rank, theirs in enumerate(found):
-            if theirs[name] != found[0][name]:
-                a, b = (", ".join(map(str, x[name])) for x in (found[0], theirs))
-                raise ValueError(
-                    f"all ranks need the same {name}, but rank 0 has {a} and rank "
-                    f"{rank} has {b}"
-                )
+    require_alike(
+        group,
+        {
+            "sequences, heads, key heads and widths": (
+                *query.shape[:2],
+                key.shape[1],
+                key.shape[-1],
+                value.shape[-1],
+            ),
+            "length": sum(len(x) for x in layout),
+            "type": query.dtype,
+            "kind of device": query.device.type,
+        },
+    )
 
 
 def find_misfit(

@@ -1,0 +1,249 @@
+"""Other ways to divide a sequence: all-to-all, gathered keys, caches, states.
+
+In **all-to-all** attention (Ulysses) each rank holds some positions of all heads,
+exchanges them for all positions of some heads, attends as one device would, and
+exchanges the output back. It needs at least as many heads as ranks; a grid of
+ranks does both, all-to-all along its rows and a ring along its columns. With
+**gathered keys** each rank holds all keys for a moment. While decoding, the
+cache is divided and only merged outputs are sent. Linear attention sends the
+sum of each rank's keys, whose size does not depend on the length.
+
+Source: all-to-all: Jacobs et al. (2023), section 3,
+    https://arxiv.org/abs/2309.14509; both: Fang and Zhao (2024), section 3,
+    https://arxiv.org/abs/2405.07719; gathered keys: Llama Team (2024), section
+    3.3.2, https://arxiv.org/abs/2407.21783; a divided cache: Bhatia et al.
+    (2025), section 2, https://arxiv.org/abs/2507.07120; states: Sun et al.
+    (2025), section 3, https://arxiv.org/abs/2502.07563
+Axes: B batch, H heads, G groups (key-value heads), T positions of the sequence,
+    t and s positions that one rank holds, D width of query and key, E of
+    values, F features; P ranks
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from attnbook.attention.linear import (
+    FeatureMap,
+    append_ones,
+    attend_linear_chunked,
+    compute_features,
+    elu_plus_one,
+)
+from attnbook.attention.tiled import merge, promote_to_float32
+from attnbook.parallel.groups import (
+    Group,
+    exchange_parts,
+    gather_from_ranks,
+    require_alike,
+    require_all,
+)
+from attnbook.parallel.heads import divide_heads
+from attnbook.parallel.ring import (
+    Layout,
+    attend_alone,
+    attend_to_shard,
+    check_shards,
+    ring_attention,
+    zigzag,
+)
+
+
+def sequence_to_heads(
+    x: Float[Tensor, "B H t D"], group: Group, layout: Layout
+) -> Float[Tensor, "B h T D"]:
+    """Exchange some positions of all heads for all positions of H / P heads.
+
+    The positions are in ascending order afterwards.
+    """
+    parts = [*x.chunk(group.size, dim=1)]
+    shapes = [(*parts[0].shape[:2], len(p), x.shape[-1]) for p in layout]
+    arrived = exchange_parts(parts, shapes, group)
+    return torch.cat(arrived, dim=2)[:, :, torch.cat([*layout]).argsort()]
+
+
+def heads_to_sequence(
+    x: Float[Tensor, "B h T D"], group: Group, layout: Layout
+) -> Float[Tensor, "B H t D"]:
+    """Exchange all positions of H / P heads for some positions of all heads."""
+    positions = merge_positions(layout)
+    parts = [x[:, :, torch.searchsorted(positions, p)] for p in layout]
+    shapes = [parts[group.rank].shape] * group.size
+    return torch.cat(exchange_parts(parts, shapes, group), dim=1)
+
+
+def merge_positions(layout: Layout) -> Int[Tensor, " T"]:
+    """Return the positions of several ranks in ascending order."""
+    return torch.cat([*layout]).sort().values
+
+
+def all_to_all_attention(
+    query: Float[Tensor, "B H t D"],
+    key: Float[Tensor, "B G t D"],
+    value: Float[Tensor, "B G t E"],
+    group: Group,
+    layout: Layout,
+    causal: bool = False,
+    key_lengths: Int[Tensor, " B"] | None = None,
+) -> Float[Tensor, "B H t E"]:
+    """Return this rank's part of attention, computed for some heads at a time.
+
+    The arguments are those of `ring_attention`. Key heads are repeated if there
+    are fewer than ranks.
+
+    Raises:
+        ValueError: on every rank, as `ring_attention`, and if the heads do not
+            divide over the ranks.
+    """
+    return grid_attention(
+        query, key, value, group, group.size, layout, causal, key_lengths
+    )
+
+
+def grid_layout(
+    length: int,
+    ring: int,
+    columns: int,
+    make: Callable[[int, int], Layout] = zigzag,
+) -> Layout:
+    """Return a layout of a ring's shards, each divided over one row of the grid.
+
+    Args:
+        length: T.
+        ring: ranks in a column.
+        columns: ranks in a row.
+        make: the layout of the ring.
+    """
+    return [p for shard in make(length, ring) for p in shard.tensor_split(columns)]
+
+
+def grid_attention(
+    query: Float[Tensor, "B H t D"],
+    key: Float[Tensor, "B G t D"],
+    value: Float[Tensor, "B G t E"],
+    group: Group,
+    columns: int,
+    layout: Layout,
+    causal: bool = False,
+    key_lengths: Int[Tensor, " B"] | None = None,
+) -> Float[Tensor, "B H t E"]:
+    """Return this rank's part of attention by all-to-all in rows, rings in columns.
+
+    Rank r is in row r // columns and column r % columns. One column is a ring;
+    one row is all-to-all attention. The other arguments are those of
+    `ring_attention`.
+
+    Raises:
+        ValueError: on every rank, as `ring_attention`, and if the heads do not
+            divide over a row.
+    """
+    check_shards(query, key, value, group, layout)
+    divide_heads(query.shape[1], key.shape[1], columns)
+    row, column = group.split(columns)
+    rows = [layout[r : r + columns] for r in range(0, group.size, columns)]
+    own, copies = rows[column.rank], max(columns // key.shape[1], 1)
+    if copies > 1:
+        key, value = (x.repeat_interleave(copies, dim=1) for x in (key, value))
+    shards = [sequence_to_heads(x, row, own) for x in (query, key, value)]
+    merged = [merge_positions(line) for line in rows]
+    if column.size == 1:
+        output = attend_alone(*shards, merged[0], merged[0], causal, key_lengths)
+    else:
+        output = ring_attention(*shards, column, merged, causal, key_lengths)
+    return heads_to_sequence(output, row, own)
+
+
+def gather_attention(
+    query: Float[Tensor, "B H t D"],
+    key: Float[Tensor, "B G t D"],
+    value: Float[Tensor, "B G t E"],
+    group: Group,
+    layout: Layout,
+    causal: bool = False,
+    key_lengths: Int[Tensor, " B"] | None = None,
+) -> Float[Tensor, "B H t E"]:
+    """Return this rank's part of attention, with the keys of all ranks gathered.
+
+    Arguments and errors are those of `ring_attention`. The memory of a rank
+    grows with the length of the whole sequence.
+    """
+    check_shards(query, key, value, group, layout)
+    sizes = [len(p) for p in layout]
+    packed = gather_from_ranks(torch.cat([key, value], dim=-1), group, sizes)
+    packed = packed[:, :, torch.cat([*layout]).argsort()]
+    keys, values = packed.split([key.shape[-1], value.shape[-1]], dim=-1)
+    every = merge_positions(layout)
+    return attend_alone(
+        query, keys, values, layout[group.rank], every, causal, key_lengths
+    )
+
+
+@torch.no_grad()
+def decode_divided(
+    query: Float[Tensor, "B H T D"],
+    key: Float[Tensor, "B G s D"],
+    value: Float[Tensor, "B G s E"],
+    group: Group,
+    key_lengths: Int[Tensor, " B"] | None = None,
+) -> Float[Tensor, "B H T E"]:
+    """Return attention of new queries to a cache that is divided over the ranks.
+
+    Each rank attends to its own keys; only outputs and their logsumexp are
+    sent, in float32 at least. There is no gradient.
+
+    Args:
+        query: of the new tokens, equal on every rank.
+        key: of earlier tokens, this rank's; s may differ, and be 0.
+        value: likewise.
+        group: this rank's.
+        key_lengths: how many of this rank's keys each sequence has.
+
+    Returns:
+        The output, equal on every rank.
+
+    Raises:
+        ValueError: on every rank, if the tensors of any do not fit.
+    """
+    devices = {str(x.device) for x in (query, key, value)}
+    wrong = f"rank {group.rank} has tensors on {', '.join(sorted(devices))}"
+    require_all(group, wrong if len(devices) > 1 else None)
+    facts = (*query.shape, *key.shape[:2], value.shape[-1], query.dtype)
+    require_alike(group, {"B, H, T, D, B, G, E and type": facts})
+    positions = [torch.arange(x.shape[-2], device=x.device) for x in (query, key)]
+    output, lse = attend_to_shard(
+        promote_to_float32(query), key, value, *positions, key_lengths=key_lengths
+    )
+    packed = torch.cat([output, lse[..., None]], dim=-1)
+    parts = [(x[..., :-1], x[..., -1]) for x in group.all_gather(packed)]
+    output, lse = parts[0]
+    for part in parts[1:]:
+        output, lse = merge(output, lse, *part)
+    return output.to(query.dtype)
+
+
+def attend_linear_divided(
+    query: Float[Tensor, "B H t D"],
+    key: Float[Tensor, "B H t D"],
+    value: Float[Tensor, "B H t E"],
+    group: Group,
+    features: FeatureMap = elu_plus_one,
+) -> Float[Tensor, "B H t E"]:
+    """Return this rank's part of causal linear attention.
+
+    The ranks hold contiguous runs of positions, of any lengths. Each sends the
+    sum of its own keys, and begins with the sum of those of earlier ranks.
+
+    Args:
+        query: of the positions that this rank holds; key and value likewise.
+        group: this rank's.
+        features: the feature map φ.
+    """
+    _, phi_key = compute_features(query, key, value, features)
+    sums = phi_key.transpose(-2, -1) @ append_ones(value)
+    require_alike(group, {"shape of the state": tuple(sums.shape)})
+    every = gather_from_ranks(sums[None], group, [1] * group.size, dim=0)
+    before = every[: group.rank].sum(dim=0)
+    state, normalizer = before[..., :-1], before[..., -1]
+    return attend_linear_chunked(query, key, value, state, normalizer, features).output

@@ -1,0 +1,245 @@
+"""Heads over devices: tensor parallelism, with one all-reduce each way.
+
+Each rank holds the rows of W_query, W_key and W_value that make its heads, and
+the columns of W_output that read them. Its output is a summand of the whole
+output: one all-reduce in the forward pass adds the summands, and one in the
+backward pass adds the gradients on the input.
+
+With fewer key heads than ranks, several ranks hold a copy of one key head; the
+gradient on its weights is the sum of what these ranks compute.
+
+Source: Shoeybi et al. (2019), section 3, https://arxiv.org/abs/1909.08053;
+    copies of key heads: Pope et al. (2022), section 3.3,
+    https://arxiv.org/abs/2211.05102 (departure: there the keys are then divided
+    over the batch)
+Axes: B batch, T positions, C model width, H heads, G groups (key-value heads),
+    D width of a head
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from attnbook.attention.multi_head import (
+    MultiHeadAttention,
+    grouped_query,
+    merge_heads,
+    split_heads,
+)
+from attnbook.parallel.groups import (
+    Group,
+    copy_to_ranks,
+    require_alike,
+    require_all,
+    sum_over_ranks,
+)
+
+
+class HeadShare(NamedTuple):
+    """The heads that one rank computes, and the key heads that they need."""
+
+    queries: range
+    keys: range
+
+
+def divide_heads(heads: int, groups: int, ranks: int) -> list[HeadShare]:
+    """Return each rank's heads; key heads are copied if there are fewer than ranks.
+
+    Raises:
+        ValueError: if there are more ranks than heads, or ranks would differ.
+    """
+    if groups < 1 or heads % groups:
+        raise ValueError(f"{heads} heads do not divide into {groups} groups")
+    if ranks > heads:
+        raise ValueError(
+            f"{ranks} ranks cannot divide {heads} heads: a head is the smallest part"
+        )
+    if heads % ranks:
+        raise ValueError(f"{heads} heads do not divide over {ranks} ranks")
+    if groups % ranks and ranks % groups:
+        raise ValueError(
+            f"{groups} key heads neither divide over {ranks} ranks nor can each be "
+            "copied to as many of them"
+        )
+    count = heads // ranks
+    shares = []
+    for rank in range(ranks):
+        first = rank * groups // ranks
+        keys = range(first, first + max(groups // ranks, 1))
+        shares.append(HeadShare(range(rank * count, (rank + 1) * count), keys))
+    return shares
+
+
+def slice_linear(
+    linear: nn.Linear,
+    rows: slice = slice(None),
+    columns: slice = slice(None),
+    bias: bool = True,
+) -> nn.Linear:
+    """Return a layer with copies of some rows and columns of the weights."""
+    weight = linear.weight.detach()[rows, columns].clone()
+    kept = linear.bias if bias else None
+    made = nn.utils.skip_init(
+        nn.Linear,
+        weight.shape[1],
+        weight.shape[0],
+        bias=kept is not None,
+        device=weight.device,
+        dtype=weight.dtype,
+    )
+    made.weight = nn.Parameter(weight)
+    if kept is not None:
+        made.bias = nn.Parameter(kept.detach()[rows].clone())
+    return made
+
+
+def find_slice(size: int, group: Group, name: str) -> slice:
+    """Return this rank's part of an axis, or raise ValueError if parts differ."""
+    if size % group.size:
+        raise ValueError(f"{size} {name} do not divide over {group.size} ranks")
+    count = size // group.size
+    return slice(group.rank * count, (group.rank + 1) * count)
+
+
+class ColumnParallelLinear(nn.Module):
+    """A linear layer of which this rank computes some outputs.
+
+    The name is of Shoeybi et al., who write x W: columns there are rows of a
+    PyTorch layer's weights.
+
+    Args:
+        linear: the whole layer, equal on every rank.
+        group: this rank's.
+        rows: of its weights; an equal share unless given.
+
+    Raises:
+        ValueError: if the rows do not divide over the ranks.
+    """
+
+    def __init__(self, linear: nn.Linear, group: Group, rows: slice | None = None):
+        super().__init__()
+        rows = rows or find_slice(linear.out_features, group, "rows")
+        self.group, self.linear = group, slice_linear(linear, rows)
+
+    def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T O"]:
+        """Return this rank's columns of the output; the gradient on x is summed."""
+        return self.linear(copy_to_ranks(x, self.group))
+
+
+class RowParallelLinear(nn.Module):
+    """A linear layer of which this rank reads some inputs; outputs are summed.
+
+    Args:
+        linear: the whole layer, equal on every rank; its bias is added once.
+        group: this rank's.
+        columns: of its weights; an equal share unless given.
+
+    Raises:
+        ValueError: if the columns do not divide over the ranks.
+    """
+
+    def __init__(self, linear: nn.Linear, group: Group, columns: slice | None = None):
+        super().__init__()
+        columns = columns or find_slice(linear.in_features, group, "columns")
+        self.group = group
+        self.linear = slice_linear(linear, columns=columns, bias=False)
+        self.bias = None
+        if linear.bias is not None:
+            self.bias = nn.Parameter(linear.bias.detach().clone())
+
+    def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T O"]:
+        """Return the whole output, of this rank's columns of the input."""
+        output = sum_over_ranks(self.linear(x), self.group)
+        return output if self.bias is None else output + self.bias
+
+
+class ShareCopies(torch.autograd.Function):
+    """The identity; in the backward pass, the sum over the ranks with copies."""
+
+    @staticmethod
+    def forward(ctx, weight: Tensor, group: Group, copies: range) -> Tensor:
+        """Return the weights."""
+        ctx.group, ctx.copies = group, copies
+        return weight.view_as(weight)
+
+    @staticmethod
+    def backward(ctx, upstream: Tensor) -> tuple[Tensor, None, None]:
+        """Return the sum of the gradients of all ranks that hold these weights."""
+        ranks = range(ctx.group.size)
+        parts = [upstream if r in ctx.copies else upstream[:0] for r in ranks]
+        arrived = ctx.group.all_to_all(parts)
+        return torch.stack([arrived[r] for r in ctx.copies]).sum(dim=0), None, None
+
+
+class TensorParallelAttention(nn.Module):
+    """Multi-head self-attention of which each rank computes some heads.
+
+    Args:
+        attention: the whole layer, equal on every rank; without dropout.
+        group: this rank's.
+
+    Attributes:
+        share: this rank's heads, and its key heads.
+        query, key, value: layers with this rank's rows.
+        output: with this rank's columns.
+
+    Raises:
+        ValueError: if the heads do not divide over the ranks.
+    """
+
+    def __init__(self, attention: MultiHeadAttention, group: Group):
+        super().__init__()
+        shares = divide_heads(attention.heads, attention.groups, group.size)
+        self.group, self.heads = group, attention.heads
+        self.share = shares[group.rank]
+        same = [r for r, s in enumerate(shares) if s.keys == self.share.keys]
+        self.copies = range(same[0], same[-1] + 1)
+        width = attention.query.out_features // attention.heads
+        rows, shared = (slice(x.start * width, x.stop * width) for x in self.share)
+        self.query = slice_linear(attention.query, rows)
+        self.key = slice_linear(attention.key, shared)
+        self.value = slice_linear(attention.value, shared)
+        self.output = RowParallelLinear(attention.output, group, rows)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T C"],
+        mask: Bool[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "B T C"]:
+        """Return the output of all heads, equal on every rank.
+
+        Args:
+            x: equal on every rank.
+            mask: True where a query can attend; broadcasts to (B, H, T, S).
+
+        Raises:
+            ValueError: on every rank, if x differs in shape between the ranks.
+        """
+        home = self.query.weight.device
+        wrong = (
+            f"x is on {x.device} but the weights of rank {self.group.rank} on {home}"
+        )
+        require_all(self.group, wrong if x.device != home else None)
+        require_alike(self.group, {"shape of x": tuple(x.shape)})
+        if mask is not None and mask.ndim > 2 and mask.shape[-3] == self.heads:
+            queries = self.share.queries
+            mask = mask[..., queries.start : queries.stop, :, :]
+        x = copy_to_ranks(x, self.group)
+        query = split_heads(self.query(x), len(self.share.queries))
+        key, value = (
+            split_heads(self._project_shared(layer, x), len(self.share.keys))
+            for layer in (self.key, self.value)
+        )
+        return self.output(merge_heads(grouped_query(query, key, value, mask)))
+
+    def _project_shared(self, layer: nn.Linear, x: Tensor) -> Tensor:
+        """Return a layer's output; copies of its weights share one gradient."""
+        weight, bias = layer.weight, layer.bias
+        if len(self.copies) > 1:
+            weight = ShareCopies.apply(weight, self.group, self.copies)
+            if bias is not None:
+                bias = ShareCopies.apply(bias, self.group, self.copies)
+        return F.linear(x, weight, bias)

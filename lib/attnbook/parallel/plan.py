@@ -1,0 +1,301 @@
+"""Plans: the bytes that each way to divide attention sends, the work, the memory.
+
+Bytes are those that the busiest rank sends in one layer; where P divides the
+length, all ranks send as many. Time is predicted as a latency for each message
+and a time for each byte.
+
+Source: α + β · bytes: Hockney (1994),
+    https://doi.org/10.1016/S0167-8191(06)80021-9; sizes of models: Llama Team
+    (2024), table 3, https://arxiv.org/abs/2407.21783
+Axes: those of `Sizes`: B batch, H heads, G groups (key-value heads), T queries,
+    S keys, D width of query and key, E of values; P ranks
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
+
+import torch
+
+from attnbook.parallel.groups import Group
+from attnbook.parallel.heads import divide_heads
+from attnbook.parallel.ring import Layout, count_scores
+from attnbook.profiling.sizes import Sizes
+
+
+class Traffic(NamedTuple):
+    """What the busiest rank sends in one layer of attention.
+
+    Attributes:
+        messages: in the forward pass.
+        forward: bytes in the forward pass.
+        backward: bytes in the backward pass.
+    """
+
+    messages: int
+    forward: int
+    backward: int = 0
+
+
+def count_shards(length: int, ranks: int) -> tuple[int, int]:
+    """Return the positions of the largest and of the smallest shard."""
+    return -(-length // ranks), length // ranks
+
+
+def get_wide_itemsize(sizes: Sizes) -> int:
+    """Return the bytes of a number in which partial results are kept."""
+    return max(sizes.itemsize, 4)
+
+
+def count_ring_traffic(sizes: Sizes, ranks: int) -> Traffic:
+    """Return what `ring_attention` sends: keys, and in float32 their gradients."""
+    if ranks == 1:
+        return Traffic(0, 0, 0)
+    numbers = sizes.B * sizes.G * (sizes.D + sizes.E)
+    # A rank sends every shard but the next rank's; gradients of every shard.
+    keys = (sizes.S - count_shards(sizes.S, ranks)[1]) * numbers * sizes.itemsize
+    gradients = sizes.S * numbers * get_wide_itemsize(sizes)
+    return Traffic(ranks - 1, keys, keys + gradients)
+
+
+def count_all_to_all_traffic(sizes: Sizes, ranks: int) -> Traffic:
+    """Return what `all_to_all_attention` sends.
+
+    Raises:
+        ValueError: if the heads do not divide over the ranks.
+    """
+    divide_heads(sizes.H, sizes.G, ranks)
+    if ranks == 1:
+        return Traffic(0, 0, 0)
+    groups = max(sizes.G, ranks)
+    enter = sizes.B * (sizes.H * sizes.D + groups * (sizes.D + sizes.E)) // ranks
+    leave = sizes.B * sizes.H * sizes.E // ranks
+
+    def count_most(own: int, others: int) -> int:
+        """Return the most bytes, of shards of any size."""
+        return sizes.itemsize * max(
+            t * (ranks - 1) * own + (sizes.T - t) * others
+            for t in count_shards(sizes.T, ranks)
+        )
+
+    return Traffic(4 * (ranks - 1), count_most(enter, leave), count_most(leave, enter))
+
+
+def count_grid_traffic(sizes: Sizes, ring: int, columns: int) -> Traffic:
+    """Return what `grid_attention` sends, where ring · columns divides the length.
+
+    Raises:
+        ValueError: if it does not, or the heads do not divide over a row.
+    """
+    if sizes.T % (ring * columns):
+        raise ValueError(
+            f"{sizes.T} positions do not divide over {ring} · {columns} ranks"
+        )
+    groups = max(sizes.G, columns)
+    inner = Sizes(
+        sizes.B,
+        sizes.H,
+        sizes.T // ring,
+        sizes.S // ring,
+        sizes.D,
+        sizes.E,
+        sizes.G,
+        sizes.itemsize,
+    )
+    row = count_all_to_all_traffic(inner, columns)
+    share = Sizes(
+        sizes.B,
+        sizes.H // columns,
+        sizes.T,
+        sizes.S,
+        sizes.D,
+        sizes.E,
+        groups // columns,
+        sizes.itemsize,
+    )
+    column = count_ring_traffic(share, ring)
+    return Traffic(*(a + b for a, b in zip(row, column, strict=True)))
+
+
+def count_gather_traffic(sizes: Sizes, ranks: int) -> Traffic:
+    """Return what `gather_attention` sends."""
+    numbers = sizes.B * sizes.G * (sizes.D + sizes.E) * sizes.itemsize
+    largest, smallest = count_shards(sizes.S, ranks)
+    forward = (ranks - 1) * largest * numbers
+    return Traffic(ranks - 1, forward, (sizes.S - smallest) * numbers)
+
+
+def count_heads_traffic(sizes: Sizes, ranks: int) -> Traffic:
+    """Return what `TensorParallelAttention` sends: one all-reduce each way.
+
+    Its model is H · D wide. Gradients on copies of key heads are not included.
+
+    Raises:
+        ValueError: if the heads do not divide over the ranks.
+    """
+    divide_heads(sizes.H, sizes.G, ranks)
+    reduced = 2 * (ranks - 1) * sizes.query // ranks
+    return Traffic(2 * (ranks - 1), reduced, reduced)
+
+
+def count_decoding_traffic(sizes: Sizes, ranks: int) -> Traffic:
+    """Return what `decode_divided` sends, for T new tokens, whatever S is."""
+    numbers = sizes.B * sizes.H * sizes.T * (sizes.E + 1)
+    return Traffic(ranks - 1, (ranks - 1) * numbers * get_wide_itemsize(sizes))
+
+
+def count_state_traffic(sizes: Sizes, ranks: int) -> Traffic:
+    """Return what `attend_linear_divided` sends, with features as wide as keys."""
+    numbers = sizes.B * sizes.H * sizes.D * (sizes.E + 1)
+    sent = (ranks - 1) * numbers * get_wide_itemsize(sizes)
+    return Traffic(ranks - 1, sent, sent)
+
+
+PLANS: dict[str, Callable[[Sizes, int], Traffic]] = {
+    "ring": count_ring_traffic,
+    "all-to-all": count_all_to_all_traffic,
+    "gathered keys": count_gather_traffic,
+    "heads": count_heads_traffic,
+}
+
+
+def compare_plans(sizes: Sizes, ranks: int) -> dict[str, Traffic | str]:
+    """Return each plan's traffic, or the sentence that says why it is impossible."""
+    found: dict[str, Traffic | str] = {}
+    for name, count in PLANS.items():
+        try:
+            found[name] = count(sizes, ranks)
+        except ValueError as error:
+            found[name] = str(error)
+    return found
+
+
+class Balance(NamedTuple):
+    """How evenly a ring's work is divided.
+
+    Attributes:
+        shares: each rank's scores, divided by their mean over the ranks.
+        waiting: the time of the ring, in which a step takes as long as its
+            busiest rank, divided by the time of evenly divided work.
+    """
+
+    shares: list[float]
+    waiting: float
+
+
+def describe_balance(layout: Layout, causal: bool = True) -> Balance:
+    """Return how evenly a layout divides the scores of a ring."""
+    counts = count_scores(layout, causal).double()
+    mean = counts.sum() / len(layout)
+    waiting = counts.amax(dim=0).sum() / mean
+    return Balance((counts.sum(dim=1) / mean).tolist(), float(waiting))
+
+
+@dataclass(frozen=True)
+class Link:
+    """The time of messages: latency α (seconds), and seconds β for each byte."""
+
+    latency: float
+    seconds_per_byte: float
+
+    def predict(self, messages: int, sent: int) -> float:
+        """Return the seconds of messages one after another, `sent` bytes in all."""
+        return messages * self.latency + sent * self.seconds_per_byte
+
+
+def fit_link(sent: Sequence[int], seconds: Sequence[float]) -> Link:
+    """Return the link that fits measured messages best, by relative error.
+
+    Args:
+        sent: bytes of each message.
+        seconds: of each.
+
+    Raises:
+        ValueError: if there are not two different sizes, or not as many times.
+    """
+    if len(sent) != len(seconds) or len({*sent}) < 2:
+        raise ValueError(
+            f"a line through messages needs two sizes and a time for each, not "
+            f"{len({*sent})} sizes and {len(seconds)} times for {len(sent)} messages"
+        )
+    times = torch.tensor(seconds, dtype=torch.float64)
+    columns = torch.stack([torch.ones_like(times), torch.tensor(sent).double()], 1)
+    target = torch.ones(len(times), 1, dtype=torch.float64)
+    # Bytes in units of the largest message: the columns have like sizes then.
+    unit = max(sent)
+    columns[:, 1] /= unit
+    found = torch.linalg.lstsq(columns / times[:, None], target).solution.clamp(min=0)
+    return Link(float(found[0]), float(found[1]) / unit)
+
+
+def measure_shifts(
+    group: Group, sizes: Sequence[int], repeats: int = 20
+) -> list[float]:
+    """Return the median seconds of `Group.shift` of so many bytes.
+
+    Of the ranks' medians the largest is returned, on every rank.
+    """
+    own = []
+    for size in sizes:
+        x = torch.zeros(size, dtype=torch.uint8)
+        times = []
+        for _ in range(repeats + 1):
+            group.gather_objects(None)  # so that all ranks begin together
+            begun = time.perf_counter()
+            group.shift(x)
+            times.append(time.perf_counter() - begun)
+        own.append(median(times[1:]))  # the first one opens connections
+    return [max(times) for times in zip(*group.gather_objects(own), strict=True)]
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """The sizes of a decoder like Llama's, and its bytes.
+
+    Attributes:
+        layers: blocks.
+        heads: H; groups: G; width: D.
+        model: width of the model.
+        hidden: width of the gated feed-forward networks.
+        vocabulary: tokens; input and output embeddings are two matrices.
+        itemsize: bytes of a number.
+    """
+
+    layers: int
+    heads: int
+    groups: int
+    width: int
+    model: int
+    hidden: int
+    vocabulary: int
+    itemsize: int = 2
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of weights."""
+        attention = 2 * self.model * self.width * (self.heads + self.groups)
+        block = attention + 3 * self.model * self.hidden + 2 * self.model
+        return self.layers * block + (2 * self.vocabulary + 1) * self.model
+
+    @property
+    def weights(self) -> int:
+        """Return the bytes of the weights."""
+        return self.parameters * self.itemsize
+
+    def cache(self, tokens: int) -> int:
+        """Return the bytes of the keys and values of so many tokens."""
+        return 2 * self.layers * self.groups * self.width * tokens * self.itemsize
+
+    def activations(self, tokens: int) -> int:
+        """Return the bytes of the blocks' inputs, if all else is recomputed."""
+        return self.layers * self.model * tokens * self.itemsize
+
+    def scores(self, tokens: int) -> int:
+        """Return the bytes of all scores of one layer, which tiling avoids."""
+        return self.heads * tokens**2 * self.itemsize
+
+
+LLAMA_8B = ModelSize(32, 32, 8, 128, 4096, 14336, 128256)
+LLAMA_70B = ModelSize(80, 64, 8, 128, 8192, 28672, 128256)
