@@ -35,7 +35,7 @@ from attnbook.attention.tiled import (
 )
 from attnbook.parallel.groups import Group, require_alike, require_all
 
-Layout = Sequence[Int[Tensor, " t"]]  # for each rank, its positions in ascending order
+Layout = Sequence[Int[Tensor, " _"]]  # for each rank, its positions in ascending order
 
 
 def contiguous(length: int, ranks: int) -> Layout:
@@ -395,6 +395,9 @@ def find_misfit(
     where = f"on rank {group.rank}"
     if len(layout) != group.size:
         return f"the layout is for {len(layout)} ranks, but there are {group.size}"
+    empty = [rank for rank, positions in enumerate(layout) if not len(positions)]
+    if empty:
+        return f"the layout gives rank {empty[0]} of {group.size} no position"
     tensors = {"query": query, "key": key, "value": value}
     for name, x in tensors.items():
         if x.ndim != 4:

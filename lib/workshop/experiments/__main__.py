@@ -1,12 +1,23 @@
-"""Repeat recorded runs: `python -m workshop.experiments NAME [NAME ...]`."""
+"""Repeat recorded runs: `python -m workshop.experiments NAME [NAME ...]`.
+
+`torchrun --nproc-per-node 2 -m workshop.experiments NAME` divides every batch of a
+training run over two processes; with `--device cuda`, each uses a GPU of its own.
+"""
 
 import argparse
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
 
 from attnbook.records import describe_provenance, suggest_names
 from workshop.experiments.record import (
     EXPERIMENTS,
     find_experiments,
+    get_rank,
     parse_device,
     record_run,
     use_device,
@@ -32,8 +43,18 @@ def main(words: list[str] | None = None) -> None:
         if not any(name.startswith(word) for name in known):
             parser.error(f"no run begins with {word!r}; {suggest_names(word, known)}")
     chosen = [n for n in known if n.startswith(tuple(options.name))]
+    divided = dist.is_available() and dist.is_torchelastic_launched()
+    alone = [n for n in chosen if n in EXPERIMENTS]
+    if divided and alone:
+        parser.error(
+            f"{', '.join(alone)} is no training run: torchrun has no batches of it "
+            "to divide"
+        )
+    word = options.device
+    if divided and word == "cuda":
+        word = f"cuda:{os.environ['LOCAL_RANK']}"
     try:
-        device = parse_device(options.device)
+        device = parse_device(word)
     except ValueError as error:
         parser.error(str(error))
     refused = [n for n in chosen if n in EXPERIMENTS and EXPERIMENTS[n].on_cpu]
@@ -42,11 +63,30 @@ def main(words: list[str] | None = None) -> None:
             f"{', '.join(refused)} always runs on the CPU, not on {device}: "
             "leave out --device"
         )
-    progress = sys.stderr.isatty() and not options.quiet
-    with use_device(device):
+    with use_device(device), join_processes(divided, device):
+        shown = get_rank() == 0
+        progress = shown and sys.stderr.isatty() and not options.quiet
         for name in chosen:
-            print(f"{name} ...", file=sys.stderr, flush=True)
-            print(describe_provenance(repeat_run(name, progress)), flush=True)
+            if shown:
+                print(f"{name} ...", file=sys.stderr, flush=True)
+            made = repeat_run(name, progress)
+            if shown:
+                print(describe_provenance(made), flush=True)
+
+
+@contextmanager
+def join_processes(divided: bool, device: torch.device) -> Iterator[None]:
+    """Join the other processes of torchrun, if there are any."""
+    if not divided:
+        yield
+        return
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
 
 
 def repeat_run(name: str, progress: bool) -> dict:

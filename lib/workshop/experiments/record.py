@@ -7,6 +7,8 @@ theme is one new file.
 
 Training runs, and what else gives the same results everywhere up to rounding, accept
 `--device cuda`. Runs that measure time or memory are about this machine's processor.
+Under torchrun, training runs divide every batch over its processes, of which the
+first one writes the record.
 """
 
 import importlib
@@ -27,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from safetensors.torch import save_file
 from torch import nn
 
@@ -166,11 +169,12 @@ def record_run(name: str, progress: bool = True) -> dict:
 def make_record(name: str, seeds: list[int], results: dict, **more) -> dict:
     """Return a record: what ran, where and with what, and what came out."""
     packages = ("torch", "numpy", "sacrebleu", "sentencepiece")
-    device = get_device()
+    device, ranks = get_device(), count_ranks()
     option = "" if device.type == "cpu" else f" --device {device}"
+    start = "python" if ranks == 1 else f"torchrun --nproc-per-node {ranks}"
     return {
         "name": name,
-        "command": f"python -m workshop.experiments {name}{option}",
+        "command": f"{start} -m workshop.experiments {name}{option}",
         "seeds": seeds,
         "device": describe_device(device),
         "versions": {"python": platform.python_version()}
@@ -191,8 +195,13 @@ def sweep(measure: Callable[..., dict], **settings: Iterable) -> list[dict]:
 
 
 def write_record(made: dict) -> Path:
-    """Write a record beside the old one and move it; lists of numbers on one line."""
+    """Write a record beside the old one and move it; lists of numbers on one line.
+
+    Of several processes, the first one writes it.
+    """
     path = RECORDS / f"{made['name']}.json"
+    if get_rank():
+        return path
     body = ",\n".join(f" {json.dumps(k)}: {format_rows(v)}" for k, v in made.items())
     beside = path.with_suffix(".part")
     beside.write_text(f"{{\n{body}\n}}\n", "utf8")
@@ -233,10 +242,27 @@ def round_to_half(model: nn.Module) -> None:
 
 def save_weights(model: nn.Module, name: str) -> None:
     """Write a model's weights in half precision, beside and then moved."""
+    if get_rank():
+        return
     half = {k: v.half().cpu() for k, v in model.state_dict().items()}
     path = WEIGHTS / f"{name}.safetensors"
     save_file(half, path.with_suffix(".part"))
     path.with_suffix(".part").replace(path)
+
+
+def is_divided() -> bool:
+    """Return whether torchrun's processes share the run."""
+    return dist.is_available() and dist.is_initialized()
+
+
+def count_ranks() -> int:
+    """Return how many processes share the run."""
+    return dist.get_world_size() if is_divided() else 1
+
+
+def get_rank() -> int:
+    """Return which of them this is; the first one is 0."""
+    return dist.get_rank() if is_divided() else 0
 
 
 def get_device() -> torch.device:
