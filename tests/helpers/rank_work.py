@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+import torch.distributed as dist
 
 from attnbook.attention.multi_head import MultiHeadAttention, grouped_query
 from attnbook.parallel.alltoall import (
@@ -14,6 +15,7 @@ from attnbook.parallel.alltoall import (
     grid_attention,
     grid_layout,
 )
+from attnbook.parallel.groups import DistributedGroup
 from attnbook.parallel.heads import TensorParallelAttention
 from attnbook.parallel.ring import (
     contiguous,
@@ -109,7 +111,13 @@ def compare_with_one_device(case, found):
 
 
 def attend_all(group, cases):
-    return [attend(group, case) for case in cases]
+    """Return what each case gives, on as many of the first processes as it needs."""
+    groups = {size: dist.new_group([*range(size)]) for size in range(1, group.size + 1)}
+    return [
+        attend(DistributedGroup(groups[case.ranks]), case)
+        for case in cases
+        if group.rank < case.ranks
+    ]
 
 
 def make_attention(heads, groups):
@@ -122,9 +130,9 @@ def make_sequence(seed=1):
     return torch.randn(2, 5, 24, generator=rng, dtype=torch.float64)
 
 
-def attend_with_some_heads(group, heads, groups):
+def attend_with_some_heads(group, attention):
     """Return a rank's output, gradients, share of the heads, and bytes."""
-    layer = TensorParallelAttention(make_attention(heads, groups), group)
+    layer = TensorParallelAttention(attention, group)
     x, mask = make_sequence().requires_grad_(), torch.ones(5, 5).tril().bool()
     group.reset()
     output = layer(x, mask)
@@ -133,6 +141,24 @@ def attend_with_some_heads(group, heads, groups):
     grads = {name: p.grad for name, p in layer.named_parameters()}
     sent = forward, group.sent.get("all_reduce", 0) - forward
     return output.detach(), x.grad, grads, layer.share, sent
+
+
+def compare_heads(heads, groups, found):
+    """Assert that each rank has its rows of the whole layer's gradients."""
+    whole, x = make_attention(heads, groups), make_sequence().requires_grad_()
+    output = whole(x, mask=torch.ones(5, 5).tril().bool())
+    output.backward(make_sequence(seed=2))
+    width = 24 // heads
+    for rank_output, x_grad, grads, share, _ in found:
+        torch.testing.assert_close((rank_output, x_grad), (output.detach(), x.grad))
+        rows, shared = (slice(s.start * width, s.stop * width) for s in share)
+        for name, kept in (("query", rows), ("key", shared), ("value", shared)):
+            layer = getattr(whole, name)
+            torch.testing.assert_close(grads[f"{name}.weight"], layer.weight.grad[kept])
+            torch.testing.assert_close(grads[f"{name}.bias"], layer.bias.grad[kept])
+        weight = whole.output.weight.grad[:, rows]
+        torch.testing.assert_close(grads["output.linear.weight"], weight)
+        torch.testing.assert_close(grads["output.bias"], whole.output.bias.grad)
 
 
 def decode(group, query, keys, values, lengths):

@@ -82,8 +82,6 @@ class Group:
         Args:
             shape: of the tensor that arrives; that of `x` unless given.
         """
-        if self.size == 1:
-            return x.clone()
         self._count("shift", x.nbytes, 1)
         return self._shift(x.contiguous(), x.shape if shape is None else shape)
 
@@ -140,7 +138,7 @@ class Group:
 
     def gather_objects(self, thing: object) -> list:
         """Return a small Python value of each rank; this is not counted."""
-        raise NotImplementedError
+        return [thing]
 
     def split(self, columns: int) -> tuple["Group", "Group"]:
         """Return this rank's row and column of a grid of the ranks.
@@ -154,6 +152,10 @@ class Group:
             raise ValueError(
                 f"{self.size} ranks do not divide into rows of {columns} ranks"
             )
+        if columns == 1:
+            return Group(0, 1, self.ledger), self
+        if columns == self.size:
+            return self, Group(0, 1, self.ledger)
         return self._split(columns)
 
     def _require_one_each(self, parts: Sequence[Tensor]) -> None:
@@ -165,16 +167,18 @@ class Group:
             self.ledger.bytes[name] += sent
             self.ledger.messages += messages
 
+    # A group of one rank; subclasses connect several.
+
     def _shift(self, x: Tensor, shape: Shape) -> Tensor:
-        raise NotImplementedError
+        return x.clone()
 
     def _all_to_all(
         self, parts: Sequence[Tensor], shapes: Sequence[Shape]
     ) -> list[Tensor]:
-        raise NotImplementedError
+        return [x.clone() for x in parts]
 
     def _all_reduce(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
+        return x.clone()
 
     def _split(self, columns: int) -> tuple["Group", "Group"]:
         raise NotImplementedError
@@ -243,14 +247,18 @@ class DistributedGroup(Group):
 
     def _split(self, columns: int) -> tuple[Group, Group]:
         if columns not in self._grids:
-            # Every process has to make every group, its own or not.
-            grid = torch.arange(self.size).unflatten(0, (-1, columns))
-            lines = [*grid.tolist(), *grid.T.tolist()]
-            made = [dist.new_group([self._number(r) for r in line]) for line in lines]
             row, column = divmod(self.rank, columns)
-            own = (made[row], made[len(grid) + column])
+            ranks = range(self.size)
+            lines = (ranks[row * columns : (row + 1) * columns], ranks[column::columns])
+            # Made by its members: other processes need not know of this group.
+            handles = (
+                dist.new_group(
+                    [self._number(r) for r in line], use_local_synchronization=True
+                )
+                for line in lines
+            )
             self._grids[columns] = tuple(
-                DistributedGroup(handle, self.ledger) for handle in own
+                DistributedGroup(handle, self.ledger) for handle in handles
             )
         return self._grids[columns]
 

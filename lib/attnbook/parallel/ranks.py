@@ -217,20 +217,21 @@ def run_in_threads(
             results[rank] = function(ThreadGroup(rank, board), *args)
         except BaseException as error:
             failures[rank] = describe_error(rank, error)
-            board.abort()
 
     threads = [
         threading.Thread(target=work, args=[rank], daemon=True) for rank in range(size)
     ]
-    end = time.monotonic() + limit
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join(max(0.0, end - time.monotonic()))
+    end = time.monotonic() + limit
+    while any(thread.is_alive() for thread in threads) and time.monotonic() < end:
+        if failures:  # the others may be about to raise the same
+            end = min(end, time.monotonic() + GRACE / 4)
+        time.sleep(POLL / 5)
+    board.abort()
     if failures and any(not failure.follows for failure in failures.values()):
         raise make_error(size, [*failures.values()])
     if len(results) < size:
-        board.abort()
         raise make_late_error(size, limit, set(results))
     return [results[rank] for rank in range(size)]
 

@@ -1,7 +1,7 @@
 """Divided attention equals that of one process: outputs, gradients, bytes.
 
 The reference is in float64, by the reference implementation with grouped heads.
-Threads run every case under the check of shapes; processes run fewer.
+Ranks are threads here, under the check of shapes; test_processes.py runs processes.
 """
 
 import pytest
@@ -18,7 +18,7 @@ from attnbook.parallel.plan import (
     count_heads_traffic,
     count_state_traffic,
 )
-from attnbook.parallel.ranks import Ranks, run_in_threads
+from attnbook.parallel.ranks import run_in_threads
 from attnbook.parallel.ring import contiguous, join_shards
 from attnbook.profiling.sizes import Sizes
 from rank_work import (
@@ -26,13 +26,11 @@ from rank_work import (
     WIDTH,
     Case,
     attend,
-    attend_all,
     attend_linearly,
     attend_with_some_heads,
     compare_with_one_device,
     decode,
     make_attention,
-    make_sequence,
 )
 
 DIVIDED = ("ring", "all-to-all", "gathered keys")
@@ -88,44 +86,12 @@ def test_outputs_gradients_and_bytes(case):
         assert {*sent} == {sent[0]}
 
 
-@pytest.mark.precision
-@pytest.mark.parametrize("size", [2, 3, 4])
-def test_processes_give_what_threads_give(size):
-    cases = [case for case in CASES if case.ranks == size and case.layout != "striped"]
-    with Ranks(size) as ranks:
-        found = ranks.run(attend_all, cases)
-        heads = ranks.run(attend_with_some_heads, 12, 12 // size)
-    for case, rows in zip(cases, zip(*found, strict=True), strict=True):
-        compare_with_one_device(case, rows)
-        for rank, row in enumerate(run_in_threads(attend, size, case)):
-            assert row[1] == rows[rank][1]
-    compare_heads(12, 12 // size, heads)
-
-
-def compare_heads(heads, groups, found):
-    """Assert that each rank has its rows of the whole layer's gradients."""
-    whole, x = make_attention(heads, groups), make_sequence().requires_grad_()
-    output = whole(x, mask=torch.ones(5, 5).tril().bool())
-    output.backward(make_sequence(seed=2))
-    width = 24 // heads
-    for rank_output, x_grad, grads, share, _ in found:
-        torch.testing.assert_close((rank_output, x_grad), (output.detach(), x.grad))
-        rows, shared = (slice(s.start * width, s.stop * width) for s in share)
-        for name, kept in (("query", rows), ("key", shared), ("value", shared)):
-            layer = getattr(whole, name)
-            torch.testing.assert_close(grads[f"{name}.weight"], layer.weight.grad[kept])
-            torch.testing.assert_close(grads[f"{name}.bias"], layer.bias.grad[kept])
-        weight = whole.output.weight.grad[:, rows]
-        torch.testing.assert_close(grads["output.linear.weight"], weight)
-        torch.testing.assert_close(grads["output.bias"], whole.output.bias.grad)
-
-
 @pytest.mark.parametrize(
     ("heads", "groups", "size"),
     [(12, 12, 1), (12, 12, 3), (12, 4, 4), (12, 2, 4), (12, 1, 3), (4, 2, 2)],
 )
 def test_heads_over_ranks(heads, groups, size):
-    found = run_in_threads(attend_with_some_heads, size, heads, groups)
+    found = run_in_threads(attend_with_some_heads, size, make_attention(heads, groups))
     compare_heads(heads, groups, found)
     sizes = Sizes(2, heads, 5, 5, 24 // heads, G=groups, itemsize=8)
     wanted = count_heads_traffic(sizes, size)

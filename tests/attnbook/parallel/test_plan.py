@@ -1,0 +1,155 @@
+"""Plans: balance of work, memory and rounding of each rank, models of time."""
+
+import pytest
+import torch
+
+from attnbook.attention.scaled_dot_product import attend
+from attnbook.parallel.plan import (
+    LLAMA_8B,
+    LLAMA_70B,
+    compare_plans,
+    count_all_to_all_traffic,
+    count_grid_traffic,
+    count_ring_traffic,
+    describe_balance,
+    fit_link,
+    measure_shifts,
+)
+from attnbook.parallel.ranks import run_in_threads
+from attnbook.parallel.ring import (
+    contiguous,
+    count_scores,
+    join_shards,
+    ring_attention,
+    striped,
+    take_shard,
+    zigzag,
+)
+from attnbook.profiling.allocations import measure_peak_bytes
+from attnbook.profiling.sizes import Sizes
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 8])
+def test_a_causal_ring_waits_unless_it_is_zigzag(size):
+    length = 48 * size
+    uneven = describe_balance(contiguous(length, size))
+    assert uneven.shares[-1] == pytest.approx(2 - 1 / size, rel=0.02)
+    assert uneven.waiting == pytest.approx(2 - 1 / size, rel=0.02)
+    even = describe_balance(zigzag(length, size))
+    assert even.shares == [1.0] * size
+    assert even.waiting == pytest.approx(1)
+    assert describe_balance(striped(length, size)).waiting < 1.05
+
+
+@pytest.mark.parametrize("make", [contiguous, zigzag, striped])
+@pytest.mark.parametrize("length", [1, 5, 17])
+def test_every_position_is_held_once_and_every_pair_counted(make, length):
+    layout = make(length, 5)
+    assert torch.equal(torch.cat([*layout]).sort().values, torch.arange(length))
+    assert count_scores(layout, causal=True).sum() == length * (length + 1) // 2
+    assert count_scores(layout).sum() == length**2
+    assert max(map(len, layout)) - min(map(len, layout)) <= 1
+
+
+def attend_and_measure(group, width, length, block):
+    """Return the peak of one rank's new tensors."""
+    layout = zigzag(length, group.size)
+    shards = [torch.zeros(1, 1, len(layout[group.rank]), width) for _ in range(3)]
+    return measure_peak_bytes(
+        lambda: ring_attention(*shards, group, layout, causal=True, block=block)
+    )
+
+
+def test_the_peak_memory_of_a_rank_falls_with_the_number_of_ranks():
+    width, length, block = 16, 1024, 16
+    peaks = {}
+    for size in (1, 2, 4):
+        peaks[size] = max(
+            run_in_threads(attend_and_measure, size, width, length, block)
+        )
+        shard = length // size * width * 4
+        # Output, partial result, its merge, and keys and values that travel.
+        assert shard <= peaks[size] <= 9 * shard
+    assert peaks[4] < 0.6 * peaks[2]
+
+
+def attend_in_half(group, inputs, upstream, partials):
+    """Return one rank's output and gradients, for inputs in bfloat16."""
+    layout = contiguous(inputs[0].shape[2], group.size)
+    take = layout[group.rank]
+    shards = [take_shard(x, take).bfloat16().requires_grad_() for x in inputs]
+    output = ring_attention(*shards, group, layout, partials=partials)
+    output.backward(take_shard(upstream, take).bfloat16())
+    return [x.detach().float() for x in (output, *(y.grad for y in shards))]
+
+
+def test_partial_results_in_bfloat16_lose_digits_with_the_number_of_ranks():
+    rng = torch.Generator().manual_seed(0)
+    *inputs, upstream = (
+        torch.randn(1, 2, 256, 16, generator=rng).bfloat16().float() for _ in range(4)
+    )
+    whole = [x.clone().requires_grad_() for x in inputs]
+    output = attend(*whole)
+    output.backward(upstream)
+    wanted = [output.detach(), *(x.grad for x in whole)]
+
+    def measure_errors(size, partials):
+        found = run_in_threads(attend_in_half, size, inputs, upstream, partials)
+        layout = contiguous(256, size)
+        joined = [join_shards(part, layout) for part in zip(*found, strict=True)]
+        pairs = zip(joined, wanted, strict=True)
+        return torch.tensor([(x - y).norm() / y.norm() for x, y in pairs])
+
+    wide = [measure_errors(size, None) for size in (1, 8)]
+    narrow = [measure_errors(size, torch.bfloat16) for size in (1, 8)]
+    torch.testing.assert_close(wide[1], wide[0], rtol=0.1, atol=0)
+    assert (narrow[1] > 2 * wide[1]).all()
+    assert (narrow[1] > narrow[0]).all()
+
+
+def test_a_line_through_messages_predicts_others():
+    link = fit_link(
+        [100, 10_000, 10**6], [2e-4 + n * 1e-9 for n in (100, 10**4, 10**6)]
+    )
+    assert link.predict(3, 5 * 10**6) == pytest.approx(6e-4 + 5e-3)
+
+
+def test_messages_are_timed_on_every_rank():
+    small, large = run_in_threads(measure_shifts, 2, [1, 10**6], 3)[1]
+    assert small > 0 and large > 0
+
+
+def test_all_to_all_sends_less_than_a_ring_with_many_ranks():
+    sizes = Sizes(1, 32, 2**16, 2**16, 128, G=32, itemsize=2)
+    ring, heads = (f(sizes, 16) for f in (count_ring_traffic, count_all_to_all_traffic))
+    assert heads.forward * 7 < ring.forward  # about P / 2 times fewer
+    grid = count_grid_traffic(sizes, 4, 4)
+    assert heads.forward < grid.forward < ring.forward
+
+
+def test_an_impossible_plan_says_why():
+    found = compare_plans(Sizes(1, 4, 64, 64, 8, G=2), 8)
+    assert found["all-to-all"] == found["heads"]
+    assert found["heads"].startswith("8 ranks cannot divide 4 heads")
+    assert found["ring"].messages == found["gathered keys"].messages == 7
+
+
+def test_the_sizes_of_published_models():
+    assert (LLAMA_8B.parameters, LLAMA_70B.parameters) == (8030261248, 70553706496)
+    assert LLAMA_70B.cache(10**6) == 327_680_000_000
+    assert LLAMA_8B.activations(1) == 32 * 4096 * 2
+    assert LLAMA_8B.scores(10) == 32 * 100 * 2
+
+
+@pytest.mark.refusal
+def test_what_has_no_plan_is_refused():
+    for call, sentence in [
+        (lambda: contiguous(0, 2), "there are 0 and 2"),
+        (lambda: fit_link([5, 5], [1.0, 1.0]), "needs two sizes .* not 1 sizes"),
+        (
+            lambda: count_grid_traffic(Sizes(1, 4, 6, 6, 2), 2, 2),
+            "6 positions do not divide over 2 · 2",
+        ),
+    ]:
+        with pytest.raises(ValueError, match=sentence):
+            call()
