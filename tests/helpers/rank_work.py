@@ -112,12 +112,12 @@ def compare_with_one_device(case, found):
 
 def attend_all(group, cases):
     """Return what each case gives, on as many of the first processes as it needs."""
-    groups = {size: dist.new_group([*range(size)]) for size in range(1, group.size + 1)}
-    return [
-        attend(DistributedGroup(groups[case.ranks]), case)
-        for case in cases
-        if group.rank < case.ranks
-    ]
+    groups = {group.size: group}
+    for size in range(1, group.size):
+        handle = dist.new_group([*range(size)])
+        if group.rank < size:
+            groups[size] = DistributedGroup(handle)
+    return [attend(groups[case.ranks], case) for case in cases if case.ranks in groups]
 
 
 def make_attention(heads, groups):

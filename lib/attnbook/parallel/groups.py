@@ -246,19 +246,16 @@ class DistributedGroup(Group):
         return total
 
     def _split(self, columns: int) -> tuple[Group, Group]:
+        if self.handle is not None:
+            raise ValueError("only the group of all processes can be split")
         if columns not in self._grids:
+            # Every process has to make every group, its own or not.
+            grid = torch.arange(self.size).unflatten(0, (-1, columns))
+            made = [dist.new_group(line.tolist()) for line in (*grid, *grid.T)]
             row, column = divmod(self.rank, columns)
-            ranks = range(self.size)
-            lines = (ranks[row * columns : (row + 1) * columns], ranks[column::columns])
-            # Made by its members: other processes need not know of this group.
-            handles = (
-                dist.new_group(
-                    [self._number(r) for r in line], use_local_synchronization=True
-                )
-                for line in lines
-            )
             self._grids[columns] = tuple(
-                DistributedGroup(handle, self.ledger) for handle in handles
+                DistributedGroup(handle, self.ledger)
+                for handle in (made[row], made[len(grid) + column])
             )
         return self._grids[columns]
 
