@@ -25,6 +25,7 @@ from attnbook.parallel.ring import (
     take_shard,
     zigzag,
 )
+from attnbook.profiling.allocations import measure_peak_bytes
 
 PLANS = {
     "ring": ring_attention,
@@ -110,14 +111,34 @@ def compare_with_one_device(case, found):
     torch.testing.assert_close(joined, case.attend_on_one_device())
 
 
-def attend_all(group, cases):
-    """Return what each case gives, on as many of the first processes as it needs."""
+def make_groups(group):
+    """Return groups of the first processes, by their size: those with this rank."""
     groups = {group.size: group}
     for size in range(1, group.size):
         handle = dist.new_group([*range(size)])
         if group.rank < size:
             groups[size] = DistributedGroup(handle)
+    return groups
+
+
+def attend_all(group, cases):
+    """Return what each case gives, on as many of the first processes as it needs."""
+    groups = make_groups(group)
     return [attend(groups[case.ranks], case) for case in cases if case.ranks in groups]
+
+
+def measure_peaks(group, width, length, block):
+    """Return the peak of this rank's new tensors, by the number of ranks."""
+    peaks = {}
+    for size, some in make_groups(group).items():
+        layout = zigzag(length, size)
+        shards = [torch.zeros(1, 1, len(layout[some.rank]), width) for _ in range(3)]
+        peaks[size] = measure_peak_bytes(
+            lambda x=shards, g=some, to=layout: ring_attention(
+                *x, g, to, causal=True, block=block
+            )
+        )
+    return peaks
 
 
 def make_attention(heads, groups):
@@ -157,7 +178,7 @@ def compare_heads(heads, groups, found):
             torch.testing.assert_close(grads[f"{name}.weight"], layer.weight.grad[kept])
             torch.testing.assert_close(grads[f"{name}.bias"], layer.bias.grad[kept])
         weight = whole.output.weight.grad[:, rows]
-        torch.testing.assert_close(grads["output.linear.weight"], weight)
+        torch.testing.assert_close(grads["output.weight"], weight)
         torch.testing.assert_close(grads["output.bias"], whole.output.bias.grad)
 
 

@@ -43,7 +43,7 @@ from attnbook.parallel.groups import (
 from attnbook.parallel.heads import divide_heads
 from attnbook.parallel.ring import (
     Layout,
-    attend_alone,
+    RingAttention,
     attend_to_shard,
     check_shards,
     ring_attention,
@@ -68,15 +68,10 @@ def heads_to_sequence(
     x: Float[Tensor, "B h T D"], group: Group, layout: Layout
 ) -> Float[Tensor, "B H t D"]:
     """Exchange all positions of H / P heads for some positions of all heads."""
-    positions = merge_positions(layout)
-    parts = [x[:, :, torch.searchsorted(positions, p)] for p in layout]
+    every = torch.cat([*layout]).sort().values
+    parts = [x[:, :, torch.searchsorted(every, p)] for p in layout]
     shapes = [parts[group.rank].shape] * group.size
     return torch.cat(exchange_parts(parts, shapes, group), dim=1)
-
-
-def merge_positions(layout: Layout) -> Int[Tensor, " T"]:
-    """Return the positions of several ranks in ascending order."""
-    return torch.cat([*layout]).sort().values
 
 
 def all_to_all_attention(
@@ -147,11 +142,8 @@ def grid_attention(
     if copies > 1:
         key, value = (x.repeat_interleave(copies, dim=1) for x in (key, value))
     shards = [sequence_to_heads(x, row, own) for x in (query, key, value)]
-    merged = [merge_positions(line) for line in rows]
-    if column.size == 1:
-        output = attend_alone(*shards, merged[0], merged[0], causal, key_lengths)
-    else:
-        output = ring_attention(*shards, column, merged, causal, key_lengths)
+    merged = [torch.cat([*line]).sort().values for line in rows]
+    output = ring_attention(*shards, column, merged, causal, key_lengths)
     return heads_to_sequence(output, row, own)
 
 
@@ -172,12 +164,10 @@ def gather_attention(
     check_shards(query, key, value, group, layout)
     sizes = [len(p) for p in layout]
     packed = gather_from_ranks(torch.cat([key, value], dim=-1), group, sizes)
-    packed = packed[:, :, torch.cat([*layout]).argsort()]
-    keys, values = packed.split([key.shape[-1], value.shape[-1]], dim=-1)
-    every = merge_positions(layout)
-    return attend_alone(
-        query, keys, values, layout[group.rank], every, causal, key_lengths
-    )
+    every, order = torch.cat([*layout]).sort()
+    parts = packed[:, :, order].split([key.shape[-1], value.shape[-1]], dim=-1)
+    own, rules = layout[group.rank], (causal, key_lengths)
+    return RingAttention.apply(query, *parts, Group(), [every], own, rules)
 
 
 @torch.no_grad()
@@ -209,8 +199,8 @@ def decode_divided(
     devices = {str(x.device) for x in (query, key, value)}
     wrong = f"rank {group.rank} has tensors on {', '.join(sorted(devices))}"
     require_all(group, wrong if len(devices) > 1 else None)
-    facts = (*query.shape, *key.shape[:2], value.shape[-1], query.dtype)
-    require_alike(group, {"B, H, T, D, B, G, E and type": facts})
+    sizes = *query.shape, *key.shape[:2], value.shape[-1]
+    require_alike(group, sizes=sizes, type=query.dtype)
     positions = [torch.arange(x.shape[-2], device=x.device) for x in (query, key)]
     output, lse = attend_to_shard(
         promote_to_float32(query), key, value, *positions, key_lengths=key_lengths
@@ -242,7 +232,7 @@ def attend_linear_divided(
     """
     _, phi_key = compute_features(query, key, value, features)
     sums = phi_key.transpose(-2, -1) @ append_ones(value)
-    require_alike(group, {"shape of the state": tuple(sums.shape)})
+    require_alike(group, state=tuple(sums.shape))
     every = gather_from_ranks(sums[None], group, [1] * group.size, dim=0)
     before = every[: group.rank].sum(dim=0)
     state, normalizer = before[..., :-1], before[..., -1]

@@ -3,12 +3,10 @@
 A **rank** is one of P processes (or, for exercises and quick checks, threads)
 that run the same code on different parts of the data. What they send each other
 passes through a `Group`, which counts it. A collective of `torch.distributed` in
-the middle of a graph is no part of the graph: the last three functions here are.
+the middle of a graph is no part of the graph; the functions at the end are.
 
 Source: the two functions around a divided layer: Shoeybi et al. (2019),
-    section 3 and figure 3, https://arxiv.org/abs/1909.08053; an all-reduce as a
-    reduce-scatter and an all-gather: Rabenseifner (2004),
-    https://doi.org/10.1007/978-3-540-24685-5_1
+    section 3 and figure 3, https://arxiv.org/abs/1909.08053
 Axes: any; P ranks
 """
 
@@ -25,62 +23,44 @@ from torch import Tensor
 Shape = Sequence[int]
 
 
-class Ledger:
-    """What a rank has sent: bytes by the name of the operation, and messages."""
-
-    def __init__(self):
-        self.reset()
-
-    def reset(self) -> None:
-        """Count from 0 again."""
-        self.bytes: Counter[str] = Counter()
-        self.messages = 0
-
-
 class Group:
-    """One rank's place in a group of ranks, and what it has sent.
+    """One rank's place in a group, and what it has sent; by itself, of one rank.
 
     Attributes:
         rank: this rank's number, from 0.
         size: P.
-        ledger: what this rank has sent, in rows and columns of the group too.
+        sent: bytes that this rank has sent, by the name of the operation. For an
+            all-reduce they are those of a ring, 2 (P - 1) / P of the tensor.
     """
 
-    def __init__(self, rank: int, size: int, ledger: Ledger | None = None):
+    def __init__(self, rank: int = 0, size: int = 1, parent: "Group | None" = None):
         self.rank, self.size = rank, size
-        self.ledger = ledger or Ledger()
+        # Rows and columns of a group count for the group.
+        self.sent: Counter[str] = parent.sent if parent else Counter()
+        self._messages: Counter[str] = parent._messages if parent else Counter()
 
     def reset(self) -> None:
         """Count from 0 again."""
-        self.ledger.reset()
-
-    @property
-    def sent(self) -> dict[str, int]:
-        """Return the bytes that this rank has sent, by the name of the operation.
-
-        Those of an all-reduce are a ring's: 2 (P - 1) / P of the tensor.
-        """
-        return dict(self.ledger.bytes)
+        self.sent.clear()
+        self._messages.clear()
 
     @property
     def sent_bytes(self) -> int:
         """Return all bytes that this rank has sent."""
-        return self.ledger.bytes.total()
+        return self.sent.total()
 
     @property
     def messages(self) -> int:
         """Return how many tensors this rank has sent to another one."""
-        return self.ledger.messages
+        return self._messages.total()
 
     def shift(
         self, x: Shaped[Tensor, "..."], shape: Shape | None = None
     ) -> Shaped[Tensor, "..."]:
         """Send a tensor to the next rank; return what the previous one sends.
 
-        The last rank sends to the first.
-
-        Args:
-            shape: of the tensor that arrives; that of `x` unless given.
+        The last rank sends to the first. What arrives has the shape of `x`
+        unless `shape` is given.
         """
         self._count("shift", x.nbytes, 1)
         return self._shift(x.contiguous(), x.shape if shape is None else shape)
@@ -90,51 +70,32 @@ class Group:
     ) -> list[Tensor]:
         """Send part p to rank p; return what each rank sends here.
 
-        Args:
-            parts: P tensors of one type.
-            shapes: of the tensors that arrive; those of the parts unless given.
-
-        Raises:
-            ValueError: if there is not one part for each rank.
+        What arrives has the shapes of the parts unless `shapes` are given.
         """
-        self._require_one_each(parts)
-        others = [x for p, x in enumerate(parts) if p != self.rank]
-        self._count("all_to_all", sum(x.nbytes for x in others), len(others))
+        self._count_parts("all_to_all", parts)
         shapes = [x.shape for x in parts] if shapes is None else shapes
         return self._all_to_all([x.contiguous() for x in parts], shapes)
 
     def all_gather(
         self, x: Shaped[Tensor, "..."], shapes: Sequence[Shape] | None = None
     ) -> list[Tensor]:
-        """Return the tensors of all ranks, in the order of the ranks.
+        """Return the tensors of all ranks, of these shapes or that of `x`."""
+        parts = [x.contiguous()] * self.size
+        self._count_parts("all_gather", parts)
+        return self._all_to_all(parts, shapes or [x.shape] * self.size)
 
-        Args:
-            shapes: of those tensors; that of `x` unless given.
-        """
-        others = self.size - 1
-        self._count("all_gather", others * x.nbytes, others)
-        shapes = [x.shape] * self.size if shapes is None else shapes
-        return self._all_to_all([x.contiguous()] * self.size, shapes)
+    def reduce_scatter(self, parts: Sequence[Tensor]) -> Tensor:
+        """Return the sum over the ranks of the parts for this one."""
+        self._count_parts("reduce_scatter", parts)
+        shapes = [parts[self.rank].shape] * self.size
+        arrived = self._all_to_all([x.contiguous() for x in parts], shapes)
+        return torch.stack(arrived).sum(dim=0)
 
     def all_reduce(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
         """Return the sum of the tensors of all ranks."""
         others = self.size - 1
         self._count("all_reduce", 2 * others * x.nbytes // self.size, 2 * others)
         return self._all_reduce(x.contiguous())
-
-    def reduce_scatter(self, parts: Sequence[Tensor]) -> Tensor:
-        """Return the sum over the ranks of the parts for this one.
-
-        Raises:
-            ValueError: if there is not one part for each rank.
-        """
-        self._require_one_each(parts)
-        others = [x for p, x in enumerate(parts) if p != self.rank]
-        self._count("reduce_scatter", sum(x.nbytes for x in others), len(others))
-        arrived = self._all_to_all(
-            [x.contiguous() for x in parts], [parts[self.rank].shape] * self.size
-        )
-        return torch.stack(arrived).sum(dim=0)
 
     def gather_objects(self, thing: object) -> list:
         """Return a small Python value of each rank; this is not counted."""
@@ -153,21 +114,21 @@ class Group:
                 f"{self.size} ranks do not divide into rows of {columns} ranks"
             )
         if columns == 1:
-            return Group(0, 1, self.ledger), self
+            return Group(parent=self), self
         if columns == self.size:
-            return self, Group(0, 1, self.ledger)
+            return self, Group(parent=self)
         return self._split(columns)
-
-    def _require_one_each(self, parts: Sequence[Tensor]) -> None:
-        if len(parts) != self.size:
-            raise ValueError(f"{self.size} ranks need as many parts, not {len(parts)}")
 
     def _count(self, name: str, sent: int, messages: int) -> None:
         if self.size > 1:
-            self.ledger.bytes[name] += sent
-            self.ledger.messages += messages
+            self.sent[name] += sent
+            self._messages[name] += messages
 
-    # A group of one rank; subclasses connect several.
+    def _count_parts(self, name: str, parts: Sequence[Tensor]) -> None:
+        if len(parts) != self.size:
+            raise ValueError(f"{self.size} ranks need as many parts, not {len(parts)}")
+        others = sum(x.nbytes for p, x in enumerate(parts) if p != self.rank)
+        self._count(name, others, self.size - 1)
 
     def _shift(self, x: Tensor, shape: Shape) -> Tensor:
         return x.clone()
@@ -189,20 +150,21 @@ class DistributedGroup(Group):
 
     Args:
         handle: one of its process groups; the group of all ranks unless given.
+        parent: the group of which this is a row or a column.
 
     Raises:
         ValueError: if no process group has been started.
     """
 
     def __init__(
-        self, handle: dist.ProcessGroup | None = None, ledger: Ledger | None = None
+        self, handle: dist.ProcessGroup | None = None, parent: Group | None = None
     ):
         if not (dist.is_available() and dist.is_initialized()):
             raise ValueError(
                 "no process group has been started: call run_on_ranks, or "
                 "start_group in each process that torchrun starts"
             )
-        super().__init__(dist.get_rank(handle), dist.get_world_size(handle), ledger)
+        super().__init__(dist.get_rank(handle), dist.get_world_size(handle), parent)
         self.handle = handle
         self._grids: dict[int, tuple[Group, Group]] = {}
 
@@ -212,19 +174,16 @@ class DistributedGroup(Group):
         dist.all_gather_object(found, thing, group=self.handle)
         return found
 
-    def _number(self, rank: int) -> int:
-        """Return the number of one of our ranks among all processes."""
-        if self.handle is None:
-            return rank % self.size
-        return dist.get_global_rank(self.handle, rank % self.size)
-
     def _shift(self, x: Tensor, shape: Shape) -> Tensor:
         arrived = x.new_empty(shape)
-        ends = [
-            dist.P2POp(dist.isend, x, self._number(self.rank + 1), self.handle),
-            dist.P2POp(dist.irecv, arrived, self._number(self.rank - 1), self.handle),
-        ]
-        for work in dist.batch_isend_irecv(ends):
+        there, here = (self.rank + 1) % self.size, (self.rank - 1) % self.size
+        if self.handle is not None:
+            there, here = (dist.get_global_rank(self.handle, r) for r in (there, here))
+        if self.size == 1:
+            return x.clone()
+        sent = dist.P2POp(dist.isend, x, there, self.handle)
+        received = dist.P2POp(dist.irecv, arrived, here, self.handle)
+        for work in dist.batch_isend_irecv([sent, received]):
             work.wait()
         return arrived
 
@@ -234,9 +193,8 @@ class DistributedGroup(Group):
         sizes = [prod(shape) for shape in shapes]
         sent = torch.cat([x.flatten() for x in parts])
         arrived = sent.new_empty(sum(sizes))
-        dist.all_to_all_single(
-            arrived, sent, sizes, [x.numel() for x in parts], group=self.handle
-        )
+        counts = [x.numel() for x in parts]
+        dist.all_to_all_single(arrived, sent, sizes, counts, group=self.handle)
         both = zip(arrived.split(sizes), shapes, strict=True)
         return [x.reshape(*shape) for x, shape in both]
 
@@ -253,10 +211,8 @@ class DistributedGroup(Group):
             grid = torch.arange(self.size).unflatten(0, (-1, columns))
             made = [dist.new_group(line.tolist()) for line in (*grid, *grid.T)]
             row, column = divmod(self.rank, columns)
-            self._grids[columns] = tuple(
-                DistributedGroup(handle, self.ledger)
-                for handle in (made[row], made[len(grid) + column])
-            )
+            own = made[row], made[len(grid) + column]
+            self._grids[columns] = tuple(DistributedGroup(x, self) for x in own)
         return self._grids[columns]
 
 
@@ -267,8 +223,8 @@ class Board:
         self.size, self.limit = size, limit
         self.slots: list = [None] * size
         self.barrier = threading.Barrier(size, timeout=limit)
-        self.lock = threading.Lock()
         self.lines: dict[tuple, Board] = {}
+        self.lock = threading.Lock()
 
     def exchange(self, rank: int, thing: object) -> list:
         """Leave a thing; return those of all threads once they have left theirs."""
@@ -278,7 +234,7 @@ class Board:
         self.barrier.wait()
         return found
 
-    def find_line(self, name: tuple, size: int) -> "Board":
+    def find_line(self, size: int, *name: object) -> "Board":
         """Return the board of a row or column, the same for all of its threads."""
         with self.lock:
             return self.lines.setdefault(name, Board(size, self.limit))
@@ -292,8 +248,8 @@ class Board:
 class ThreadGroup(Group):
     """Ranks that are threads of one process: for exercises and quick checks."""
 
-    def __init__(self, rank: int, board: Board, ledger: Ledger | None = None):
-        super().__init__(rank, board.size, ledger)
+    def __init__(self, rank: int, board: Board, parent: Group | None = None):
+        super().__init__(rank, board.size, parent)
         self.board = board
 
     def gather_objects(self, thing: object) -> list:
@@ -301,8 +257,7 @@ class ThreadGroup(Group):
         return self.board.exchange(self.rank, thing)
 
     def _shift(self, x: Tensor, shape: Shape) -> Tensor:
-        found = self.board.exchange(self.rank, x)[self.rank - 1]
-        return found.reshape(*shape).clone()
+        return self.board.exchange(self.rank, x)[self.rank - 1].reshape(*shape).clone()
 
     def _all_to_all(
         self, parts: Sequence[Tensor], shapes: Sequence[Shape]
@@ -315,13 +270,9 @@ class ThreadGroup(Group):
 
     def _split(self, columns: int) -> tuple[Group, Group]:
         row, column = divmod(self.rank, columns)
-        rows = self.size // columns
-        own = self.board.find_line(("row", columns, row), columns)
-        across = self.board.find_line(("column", columns, column), rows)
-        return (
-            ThreadGroup(column, own, self.ledger),
-            ThreadGroup(row, across, self.ledger),
-        )
+        own = self.board.find_line(columns, "row", columns, row)
+        across = self.board.find_line(self.size // columns, "column", columns, column)
+        return ThreadGroup(column, own, self), ThreadGroup(row, across, self)
 
 
 def start_group(backend: str | None = None) -> DistributedGroup:
@@ -349,7 +300,7 @@ def require_all(group: Group, error: str | None) -> None:
         raise ValueError(errors[0])
 
 
-def require_alike(group: Group, facts: dict[str, object]) -> None:
+def require_alike(group: Group, **facts: object) -> None:
     """Raise one ValueError on every rank if any fact differs between the ranks.
 
     A rank would misread a message of another shape or type.
@@ -364,77 +315,55 @@ def require_alike(group: Group, facts: dict[str, object]) -> None:
                 )
 
 
-class CopyToRanks(torch.autograd.Function):
-    """The identity; in the backward pass, the sum over the ranks."""
-
+class _CopyToRanks(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, group: Group) -> Tensor:
-        """Return x."""
         ctx.group = group
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx, upstream: Tensor) -> tuple[Tensor, None]:
-        """Return the sum of all ranks' gradients."""
         return ctx.group.all_reduce(upstream), None
 
 
-class SumOverRanks(torch.autograd.Function):
-    """The sum over the ranks; in the backward pass, the identity."""
-
+class _SumOverRanks(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, group: Group) -> Tensor:
-        """Return the sum of all ranks' tensors."""
         return group.all_reduce(x)
 
     @staticmethod
     def backward(ctx, upstream: Tensor) -> tuple[Tensor, None]:
-        """Return the gradient, which is the same on all ranks."""
         return upstream, None
 
 
-class ExchangeParts(torch.autograd.Function):
-    """An all-to-all; in the backward pass, the one in the other direction."""
-
+class _ExchangeParts(torch.autograd.Function):
     @staticmethod
     def forward(ctx, group: Group, shapes: Sequence[Shape], *parts: Tensor) -> tuple:
-        """Return what each rank sent here."""
         ctx.group, ctx.shapes = group, [x.shape for x in parts]
         return tuple(group.all_to_all(parts, shapes))
 
     @staticmethod
     def backward(ctx, *upstream: Tensor) -> tuple:
-        """Return each gradient to the rank that sent the part."""
-        return (None, None, *ctx.group.all_to_all(upstream, ctx.shapes))
+        return None, None, *ctx.group.all_to_all(upstream, ctx.shapes)
 
 
-class GatherFromRanks(torch.autograd.Function):
-    """An all-gather; in the backward pass, a reduce-scatter."""
-
+class _GatherFromRanks(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, group: Group, sizes: Sequence[int], dim: int) -> Tensor:
-        """Return the tensors of all ranks, one after the other."""
-        ctx.group, ctx.sizes, ctx.dim = group, sizes, dim
-        shapes = [replace_size(x.shape, dim, size) for size in sizes]
+        ctx.group, ctx.sizes, ctx.dim = group, sizes, dim % x.ndim
+        before, after = x.shape[: ctx.dim], x.shape[ctx.dim + 1 :]
+        shapes = [(*before, size, *after) for size in sizes]
         return torch.cat(group.all_gather(x, shapes), dim)
 
     @staticmethod
     def backward(ctx, upstream: Tensor) -> tuple:
-        """Return the sum over the ranks of the gradients on this rank's part."""
         parts = upstream.split(ctx.sizes, ctx.dim)
         return ctx.group.reduce_scatter(parts), None, None, None
 
 
-def replace_size(shape: Shape, dim: int, size: int) -> tuple[int, ...]:
-    """Return a shape with another size in one dimension."""
-    changed = [*shape]
-    changed[dim] = size
-    return tuple(changed)
-
-
 def copy_to_ranks(x: Shaped[Tensor, "..."], group: Group) -> Shaped[Tensor, "..."]:
     """Return x, which is equal on all ranks; its gradient is the ranks' sum."""
-    return CopyToRanks.apply(x, group)
+    return _CopyToRanks.apply(x, group)
 
 
 def sum_over_ranks(x: Shaped[Tensor, "..."], group: Group) -> Shaped[Tensor, "..."]:
@@ -442,25 +371,21 @@ def sum_over_ranks(x: Shaped[Tensor, "..."], group: Group) -> Shaped[Tensor, "..
 
     The loss has to be computed from the sum on every rank in the same way.
     """
-    return SumOverRanks.apply(x, group)
+    return _SumOverRanks.apply(x, group)
 
 
 def exchange_parts(
     parts: Sequence[Tensor], shapes: Sequence[Shape], group: Group
 ) -> list[Tensor]:
-    """Return `Group.all_to_all` of the parts, with its gradient."""
-    return [*ExchangeParts.apply(group, shapes, *parts)]
+    """Return `Group.all_to_all` of the parts; gradients go the other way."""
+    return [*_ExchangeParts.apply(group, shapes, *parts)]
 
 
 def gather_from_ranks(
     x: Shaped[Tensor, "..."], group: Group, sizes: Sequence[int], dim: int = -2
 ) -> Shaped[Tensor, "..."]:
-    """Return all ranks' x, one after the other along a dimension.
+    """Return all ranks' x, one after the other along a dimension of these sizes.
 
     Its gradient is summed over the ranks, each of which may use all of it.
-
-    Args:
-        sizes: each rank's size of this dimension.
-        dim: the dimension.
     """
-    return GatherFromRanks.apply(x, group, sizes, dim)
+    return _GatherFromRanks.apply(x, group, sizes, dim)

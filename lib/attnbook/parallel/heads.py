@@ -73,27 +73,22 @@ def divide_heads(heads: int, groups: int, ranks: int) -> list[HeadShare]:
     return shares
 
 
-def slice_linear(
-    linear: nn.Linear,
-    rows: slice = slice(None),
-    columns: slice = slice(None),
-    bias: bool = True,
-) -> nn.Linear:
-    """Return a layer with copies of some rows and columns of the weights."""
-    weight = linear.weight.detach()[rows, columns].clone()
-    kept = linear.bias if bias else None
-    made = nn.utils.skip_init(
-        nn.Linear,
-        weight.shape[1],
-        weight.shape[0],
-        bias=kept is not None,
-        device=weight.device,
-        dtype=weight.dtype,
-    )
-    made.weight = nn.Parameter(weight)
-    if kept is not None:
-        made.bias = nn.Parameter(kept.detach()[rows].clone())
-    return made
+class SlicedLinear(nn.Module):
+    """A linear layer with copies of some rows and columns of another's weights."""
+
+    def __init__(
+        self,
+        linear: nn.Linear,
+        rows: slice | None = None,
+        columns: slice | None = None,
+    ):
+        super().__init__()
+        kept = slice(None) if rows is None else rows
+        weight, bias = linear.weight.detach()[kept], linear.bias
+        if columns is not None:
+            weight = weight[:, columns]
+        self.weight = nn.Parameter(weight.clone())
+        self.bias = None if bias is None else nn.Parameter(bias.detach()[kept].clone())
 
 
 def find_slice(size: int, group: Group, name: str) -> slice:
@@ -104,32 +99,26 @@ def find_slice(size: int, group: Group, name: str) -> slice:
     return slice(group.rank * count, (group.rank + 1) * count)
 
 
-class ColumnParallelLinear(nn.Module):
-    """A linear layer of which this rank computes some outputs.
+class ColumnParallelLinear(SlicedLinear):
+    """A linear layer of which this rank computes an equal share of the outputs.
 
     The name is of Shoeybi et al., who write x W: columns there are rows of a
     PyTorch layer's weights.
-
-    Args:
-        linear: the whole layer, equal on every rank.
-        group: this rank's.
-        rows: of its weights; an equal share unless given.
 
     Raises:
         ValueError: if the rows do not divide over the ranks.
     """
 
-    def __init__(self, linear: nn.Linear, group: Group, rows: slice | None = None):
-        super().__init__()
-        rows = rows or find_slice(linear.out_features, group, "rows")
-        self.group, self.linear = group, slice_linear(linear, rows)
+    def __init__(self, linear: nn.Linear, group: Group):
+        super().__init__(linear, find_slice(linear.out_features, group, "rows"))
+        self.group = group
 
     def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T O"]:
         """Return this rank's columns of the output; the gradient on x is summed."""
-        return self.linear(copy_to_ranks(x, self.group))
+        return F.linear(copy_to_ranks(x, self.group), self.weight, self.bias)
 
 
-class RowParallelLinear(nn.Module):
+class RowParallelLinear(SlicedLinear):
     """A linear layer of which this rank reads some inputs; outputs are summed.
 
     Args:
@@ -142,32 +131,27 @@ class RowParallelLinear(nn.Module):
     """
 
     def __init__(self, linear: nn.Linear, group: Group, columns: slice | None = None):
-        super().__init__()
-        columns = columns or find_slice(linear.in_features, group, "columns")
+        if columns is None:
+            columns = find_slice(linear.in_features, group, "columns")
+        super().__init__(linear, columns=columns)
         self.group = group
-        self.linear = slice_linear(linear, columns=columns, bias=False)
-        self.bias = None
-        if linear.bias is not None:
-            self.bias = nn.Parameter(linear.bias.detach().clone())
 
     def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T O"]:
         """Return the whole output, of this rank's columns of the input."""
-        output = sum_over_ranks(self.linear(x), self.group)
+        output = sum_over_ranks(F.linear(x, self.weight), self.group)
         return output if self.bias is None else output + self.bias
 
 
-class ShareCopies(torch.autograd.Function):
+class _ShareCopies(torch.autograd.Function):
     """The identity; in the backward pass, the sum over the ranks with copies."""
 
     @staticmethod
-    def forward(ctx, weight: Tensor, group: Group, copies: range) -> Tensor:
-        """Return the weights."""
+    def forward(ctx, weight: Tensor, group: Group, copies: list[int]) -> Tensor:
         ctx.group, ctx.copies = group, copies
         return weight.view_as(weight)
 
     @staticmethod
     def backward(ctx, upstream: Tensor) -> tuple[Tensor, None, None]:
-        """Return the sum of the gradients of all ranks that hold these weights."""
         ranks = range(ctx.group.size)
         parts = [upstream if r in ctx.copies else upstream[:0] for r in ranks]
         arrived = ctx.group.all_to_all(parts)
@@ -195,13 +179,12 @@ class TensorParallelAttention(nn.Module):
         shares = divide_heads(attention.heads, attention.groups, group.size)
         self.group, self.heads = group, attention.heads
         self.share = shares[group.rank]
-        same = [r for r, s in enumerate(shares) if s.keys == self.share.keys]
-        self.copies = range(same[0], same[-1] + 1)
+        self.copies = [r for r, s in enumerate(shares) if s.keys == self.share.keys]
         width = attention.query.out_features // attention.heads
         rows, shared = (slice(x.start * width, x.stop * width) for x in self.share)
-        self.query = slice_linear(attention.query, rows)
-        self.key = slice_linear(attention.key, shared)
-        self.value = slice_linear(attention.value, shared)
+        self.query = SlicedLinear(attention.query, rows)
+        self.key = SlicedLinear(attention.key, shared)
+        self.value = SlicedLinear(attention.value, shared)
         self.output = RowParallelLinear(attention.output, group, rows)
 
     def forward(
@@ -223,23 +206,26 @@ class TensorParallelAttention(nn.Module):
             f"x is on {x.device} but the weights of rank {self.group.rank} on {home}"
         )
         require_all(self.group, wrong if x.device != home else None)
-        require_alike(self.group, {"shape of x": tuple(x.shape)})
+        require_alike(self.group, shape=tuple(x.shape))
+        queries, keys = self.share
         if mask is not None and mask.ndim > 2 and mask.shape[-3] == self.heads:
-            queries = self.share.queries
             mask = mask[..., queries.start : queries.stop, :, :]
         x = copy_to_ranks(x, self.group)
-        query = split_heads(self.query(x), len(self.share.queries))
+        query = F.linear(x, self.query.weight, self.query.bias)
         key, value = (
-            split_heads(self._project_shared(layer, x), len(self.share.keys))
+            F.linear(x, *map(self._share_copies, (layer.weight, layer.bias)))
             for layer in (self.key, self.value)
         )
-        return self.output(merge_heads(grouped_query(query, key, value, mask)))
+        output = grouped_query(
+            split_heads(query, len(queries)),
+            split_heads(key, len(keys)),
+            split_heads(value, len(keys)),
+            mask,
+        )
+        return self.output(merge_heads(output))
 
-    def _project_shared(self, layer: nn.Linear, x: Tensor) -> Tensor:
-        """Return a layer's output; copies of its weights share one gradient."""
-        weight, bias = layer.weight, layer.bias
-        if len(self.copies) > 1:
-            weight = ShareCopies.apply(weight, self.group, self.copies)
-            if bias is not None:
-                bias = ShareCopies.apply(bias, self.group, self.copies)
-        return F.linear(x, weight, bias)
+    def _share_copies(self, weight: Tensor | None) -> Tensor | None:
+        """Return weights whose gradient is the sum over the ranks with copies."""
+        if weight is None or len(self.copies) == 1:
+            return weight
+        return _ShareCopies.apply(weight, self.group, self.copies)

@@ -4,7 +4,7 @@ Bytes are those that the busiest rank sends in one layer; where P divides the
 length, all ranks send as many. Time is predicted as a latency for each message
 and a time for each byte.
 
-Source: α + β · bytes: Hockney (1994),
+Source: a latency and a time for each byte: Hockney (1994),
     https://doi.org/10.1016/S0167-8191(06)80021-9; sizes of models: Llama Team
     (2024), table 3, https://arxiv.org/abs/2407.21783
 Axes: those of `Sizes`: B batch, H heads, G groups (key-value heads), T queries,
@@ -13,7 +13,7 @@ Axes: those of `Sizes`: B batch, H heads, G groups (key-value heads), T queries,
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import NamedTuple
 
@@ -93,29 +93,10 @@ def count_grid_traffic(sizes: Sizes, ring: int, columns: int) -> Traffic:
         raise ValueError(
             f"{sizes.T} positions do not divide over {ring} · {columns} ranks"
         )
-    groups = max(sizes.G, columns)
-    inner = Sizes(
-        sizes.B,
-        sizes.H,
-        sizes.T // ring,
-        sizes.S // ring,
-        sizes.D,
-        sizes.E,
-        sizes.G,
-        sizes.itemsize,
-    )
+    inner = replace(sizes, T=sizes.T // ring, S=sizes.S // ring)
     row = count_all_to_all_traffic(inner, columns)
-    share = Sizes(
-        sizes.B,
-        sizes.H // columns,
-        sizes.T,
-        sizes.S,
-        sizes.D,
-        sizes.E,
-        groups // columns,
-        sizes.itemsize,
-    )
-    column = count_ring_traffic(share, ring)
+    groups = max(sizes.G, columns) // columns
+    column = count_ring_traffic(replace(sizes, H=sizes.H // columns, G=groups), ring)
     return Traffic(*(a + b for a, b in zip(row, column, strict=True)))
 
 
@@ -195,7 +176,7 @@ def describe_balance(layout: Layout, causal: bool = True) -> Balance:
 
 @dataclass(frozen=True)
 class Link:
-    """The time of messages: latency α (seconds), and seconds β for each byte."""
+    """The time of messages: a latency in seconds, and seconds for each byte."""
 
     latency: float
     seconds_per_byte: float
@@ -291,10 +272,6 @@ class ModelSize:
     def activations(self, tokens: int) -> int:
         """Return the bytes of the blocks' inputs, if all else is recomputed."""
         return self.layers * self.model * tokens * self.itemsize
-
-    def scores(self, tokens: int) -> int:
-        """Return the bytes of all scores of one layer, which tiling avoids."""
-        return self.heads * tokens**2 * self.itemsize
 
 
 LLAMA_8B = ModelSize(32, 32, 8, 128, 4096, 14336, 128256)

@@ -4,7 +4,7 @@ Each rank is a fresh Python process: nothing is forked, so no lock or thread is
 copied, and a script needs no `if __name__ == "__main__"`. Functions and results
 travel by cloudpickle, so that a function may be defined in a notebook's cell.
 
-Source: none of a paper; https://docs.pytorch.org/docs/stable/distributed.html
+Source: https://docs.pytorch.org/docs/stable/distributed.html
 """
 
 import contextlib
@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -42,9 +43,9 @@ class Failure(NamedTuple):
 
     rank: int
     sentence: str
-    traceback: str
-    moment: float
-    follows: bool  # it can only be the consequence of another rank's error
+    traceback: str = ""
+    moment: float = 0.0
+    follows: bool = False  # it can only be the consequence of another rank's error
 
 
 class Ranks:
@@ -95,12 +96,12 @@ class Ranks:
             self._processes = []
 
     def _start(self) -> None:
+        module = "attnbook.parallel.rank_process"
         folder = tempfile.TemporaryDirectory(
             prefix="ranks-", ignore_cleanup_errors=True
         )
         self._folder, self._calls = Path(folder.name), 0
         self._seen = [0] * self.size
-        module = "attnbook.parallel.rank_process"
         timeout = max(self.limit, START_LIMIT) + 2 * GRACE
         for rank in range(self.size):
             words = [str(rank), str(self.size), folder.name, str(timeout)]
@@ -152,7 +153,8 @@ class Ranks:
                     into = failures if isinstance(outcome, Failure) else results
                     into[rank] = outcome
                 elif code is not None:
-                    failures[rank] = describe_leaving(rank, code)
+                    sentence = f"left (exit code {code}) before it returned a result"
+                    failures[rank] = Failure(rank, sentence)
             if len(results) == self.size:
                 return [results[rank][0] for rank in range(self.size)]
             if failures and not hurry:
@@ -278,8 +280,6 @@ def end_processes(
 
 def describe_error(rank: int, error: BaseException) -> Failure:
     """Return the report of an error that a rank raised."""
-    import traceback
-
     text = " ".join(str(error).split())
     follows = isinstance(error, threading.BrokenBarrierError) or any(
         words in text for words in ("onnection closed by peer", "onnection reset by")
@@ -293,19 +293,11 @@ def describe_error(rank: int, error: BaseException) -> Failure:
     )
 
 
-def describe_leaving(rank: int, code: int) -> Failure:
-    """Return the report of a process that ended without one."""
-    sentence = f"left (exit code {code}) before it returned a result"
-    return Failure(rank, sentence, "", 0.0, False)
-
-
 def make_error(size: int, failures: list[Failure]) -> RankError:
     """Return the error of the rank that failed first, or of all of them."""
     first = min(failures, key=lambda f: (f.follows, f.moment))
-    same = [f for f in failures if f.sentence == first.sentence]
-    which = f"rank {first.rank} of {size}"
-    if len(same) == size > 1:
-        which = f"each of the {size} ranks"
+    alike = sum(f.sentence == first.sentence for f in failures) == size > 1
+    which = f"each of the {size} ranks" if alike else f"rank {first.rank} of {size}"
     error = RankError(f"{which} {first.sentence}")
     if first.traceback:
         error.add_note(f"On rank {first.rank}:\n{first.traceback}")
@@ -314,13 +306,11 @@ def make_error(size: int, failures: list[Failure]) -> RankError:
 
 def make_late_error(size: int, limit: float, done: set[int]) -> RankError:
     """Return the error of ranks that have not finished in time."""
-    late = [str(rank) for rank in range(size) if rank not in done]
-    others = [str(rank) for rank in sorted(done)]
-    reason = (
-        f"; rank {', '.join(others)} had returned and sends nothing more"
-        if others
-        else ""
+    late, left = (
+        ", ".join(str(rank) for rank in range(size) if (rank in done) is finished)
+        for finished in (False, True)
     )
+    reason = f"; rank {left} had returned and sends nothing more" if left else ""
     return RankError(
-        f"rank {', '.join(late)} of {size} had not finished after {limit:g} s{reason}"
+        f"rank {late} of {size} had not finished after {limit:g} s{reason}"
     )

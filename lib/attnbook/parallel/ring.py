@@ -43,29 +43,18 @@ def contiguous(length: int, ranks: int) -> Layout:
 
     The first ranks hold one position more if the length does not divide.
     """
-    check_layout(length, ranks)
     return torch.arange(length).tensor_split(ranks)
 
 
 def zigzag(length: int, ranks: int) -> Layout:
     """Return a layout of 2 P runs, of which rank r holds the r-th and r-th last."""
-    check_layout(length, ranks)
     runs = torch.arange(length).tensor_split(2 * ranks)
     return [torch.cat([runs[r], runs[-1 - r]]) for r in range(ranks)]
 
 
 def striped(length: int, ranks: int) -> Layout:
     """Return a layout in which rank r holds the positions r, r + P, r + 2 P, ..."""
-    check_layout(length, ranks)
-    return [torch.arange(r, length, ranks) for r in range(ranks)]
-
-
-def check_layout(length: int, ranks: int) -> None:
-    """Raise ValueError if there is no position, or no rank."""
-    if length < 1 or ranks < 1:
-        raise ValueError(
-            f"a layout needs positions and ranks, but there are {length} and {ranks}"
-        )
+    return [torch.arange(length)[r::ranks].contiguous() for r in range(ranks)]
 
 
 def take_shard(
@@ -84,33 +73,27 @@ def join_shards(
 
 
 class ShardScores(TileScores):
-    """Scores of queries and keys that are given with their positions.
+    """Scores of queries (t,) and keys (s,) of these positions, both ascending.
 
-    Tiles beyond the last key that any of their queries can attend to are not
-    computed.
-
-    Args:
-        query_positions: (t,), ascending; key_positions: (s,), likewise.
-        scale: factor of the dot products.
-        causal: whether a query attends to no later position.
-        key_lengths: (B,), the sequences' lengths without padding.
+    A tile beyond the last key that any of its queries can attend to is not
+    computed. Keys from `key_lengths` (B,) on are padding.
     """
 
     def __init__(
         self,
+        width: int,
         query_positions: Int[Tensor, " t"],
         key_positions: Int[Tensor, " s"],
-        scale: float,
-        causal: bool = False,
-        key_lengths: Int[Tensor, " B"] | None = None,
+        causal: bool,
+        key_lengths: Int[Tensor, " B"] | None,
     ):
-        super().__init__(len(key_positions), scale)
+        super().__init__(len(key_positions), width**-0.5)
         self.rows, self.columns = query_positions, key_positions
         self.causal, self.key_lengths = causal, key_lengths
 
     def key_range(self, first: int, stop: int) -> tuple[int, int]:
         """Return which keys queries first ... stop - 1 can attend to."""
-        if not self.causal or stop <= first:
+        if not self.causal:
             return 0, self.keys
         last = self.rows[stop - 1 : stop]
         return 0, int(torch.searchsorted(self.columns, last, right=True))
@@ -122,20 +105,12 @@ class ShardScores(TileScores):
         scores, slope = super().compute(query, key, row, column)
         rows = self.rows[row : row + query.shape[-2], None].to(scores.device)
         columns = self.columns[column : column + key.shape[-2]].to(scores.device)
-        if self.causal and len(columns) and columns[-1] > rows[0]:
+        if self.causal:
             scores = scores.masked_fill(columns > rows, -torch.inf)
         if self.key_lengths is not None:
             ends = self.key_lengths.view(-1, *[1] * (scores.ndim - 1))
             scores = scores.masked_fill(columns >= ends, -torch.inf)
         return scores, slope
-
-
-def split_groups(
-    query: Float[Tensor, "B H t D"], key: Tensor, value: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (B, G, H / G, t, D), and keys and values that broadcast to it."""
-    groups = key.shape[1]
-    return query.unflatten(1, (groups, -1)), key[:, :, None], value[:, :, None]
 
 
 def attend_to_shard(
@@ -161,129 +136,81 @@ def attend_to_shard(
         block: queries, and keys, of a tile.
     """
     scores = ShardScores(
-        query_positions, key_positions, query.shape[-1] ** -0.5, causal, key_lengths
+        query.shape[-1], query_positions, key_positions, causal, key_lengths
     )
-    output, lse = attend_tiled(*split_groups(query, key, value), block, scores)
+    grouped = query.unflatten(1, (key.shape[1], -1))
+    output, lse = attend_tiled(
+        grouped, key[:, :, None], value[:, :, None], block, scores
+    )
     return output.flatten(1, 2), lse.flatten(1, 2)
 
 
-def attend_to_shard_gradient(
-    query: Float[Tensor, "B H t D"],
-    key: Float[Tensor, "B G s D"],
-    value: Float[Tensor, "B G s E"],
-    output: Float[Tensor, "B H t E"],
-    lse: Float[Tensor, "B H t"],
-    upstream: Float[Tensor, "B H t E"],
-    query_positions: Int[Tensor, " t"],
-    key_positions: Int[Tensor, " s"],
-    causal: bool = False,
-    key_lengths: Int[Tensor, " B"] | None = None,
-    block: int = BLOCK_SIZE,
-) -> tuple[
-    Float[Tensor, "B H t D"], Float[Tensor, "B G s D"], Float[Tensor, "B G s E"]
-]:
-    """Return what these keys add to a loss's gradients on query, key and value.
-
-    Args:
-        output, lse: of attention to the keys of all ranks, merged.
-        upstream: the loss's gradient on the output.
-        query_positions, key_positions, causal, key_lengths, block: as in
-            `attend_to_shard`.
-    """
-    scores = ShardScores(
-        query_positions, key_positions, query.shape[-1] ** -0.5, causal, key_lengths
-    )
-    groups = (key.shape[1], -1)
-    dquery, dkey, dvalue = attend_tiled_gradient(
-        *split_groups(query, key, value),
-        *(x.unflatten(1, groups) for x in (output, lse, upstream)),
-        block,
-        scores,
-    )
-    return dquery.flatten(1, 2), dkey[:, :, 0], dvalue[:, :, 0]
-
-
 class RingAttention(torch.autograd.Function):
-    """Ring attention of one rank; see `ring_attention`."""
+    """Ring attention of one rank; see `ring_attention`.
+
+    `positions` are those of the queries; `rules` are causal and key_lengths.
+    """
 
     @staticmethod
     def forward(
         ctx,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        group: Group,
-        layout: Layout,
-        positions: Tensor,
-        causal: bool,
-        key_lengths: Tensor | None,
-        partials: torch.dtype | None,
-        block: int,
+        query,
+        key,
+        value,
+        group,
+        layout,
+        positions,
+        rules,
+        partials=None,
+        block=BLOCK_SIZE,
     ) -> Tensor:
-        """Return the output of this rank's queries, which have these positions."""
-        rank, size = group.rank, group.size
+        """Return the output of this rank's queries."""
         wide = partials or promote_to_float32(query[..., :0]).dtype
-        queries, keys, values = query.to(wide), key, value
-        output = lse = None
-        for step in range(size):
-            owner = (rank - step) % size
+        keys, values, output, lse = key, value, None, None
+        for step in range(group.size):
+            owner = (group.rank - step) % group.size
             if step:
                 keys, values = shift_pair(group, keys, values, len(layout[owner]))
             part, part_lse = attend_to_shard(
-                queries,
-                keys,
-                values,
-                positions,
-                layout[owner],
-                causal,
-                key_lengths,
-                block,
+                query.to(wide), keys, values, positions, layout[owner], *rules, block
             )
+            part_lse = part_lse.to(wide)
             if output is None:
-                output, lse = part, part_lse.to(wide)
+                output, lse = part, part_lse
             else:
-                output, lse = merge(output, lse, part, part_lse.to(wide))
+                output, lse = merge(output, lse, part, part_lse)
         ctx.save_for_backward(query, key, value, output, lse)
-        ctx.rest = group, layout, positions, causal, key_lengths, block
+        ctx.rest = group, layout, positions, rules, block
         return output.to(query.dtype)
 
     @staticmethod
     def backward(ctx, upstream: Tensor) -> tuple:
         """Return this rank's gradients; those of its keys come back to it last."""
         query, key, value, output, lse = ctx.saved_tensors
-        group, layout, positions, causal, key_lengths, block = ctx.rest
-        rank, size, wide = group.rank, group.size, output.dtype
-        queries, upstream = query.to(wide), upstream.to(wide)
+        group, layout, positions, rules, block = ctx.rest
+        wide, heads = output.dtype, (key.shape[1], -1)
+        rows = [x.unflatten(1, heads) for x in (output, lse, upstream.to(wide))]
+        queries = query.to(wide).unflatten(1, heads)
+        dquery = torch.zeros_like(queries)
+        dkeys, dvalues = (torch.zeros_like(x, dtype=wide) for x in (key, value))
         # The journey begins again with this rank's own keys: those it held at
         # the end of the forward pass belong to the next rank.
         keys, values = key, value
-        dquery = torch.zeros_like(queries)
-        dkeys, dvalues = (torch.zeros_like(x, dtype=wide) for x in (key, value))
-        for step in range(size):
-            owner = (rank - step) % size
+        for step in range(group.size):
+            owner = (group.rank - step) % group.size
             if step:
                 count = len(layout[owner])
                 keys, values = shift_pair(group, keys, values, count)
                 dkeys, dvalues = shift_pair(group, dkeys, dvalues, count)
-            dq, dk, dv = attend_to_shard_gradient(
-                queries,
-                keys.to(wide),
-                values.to(wide),
-                output,
-                lse,
-                upstream,
-                positions,
-                layout[owner],
-                causal,
-                key_lengths,
-                block,
-            )
+            scores = ShardScores(query.shape[-1], positions, layout[owner], *rules)
+            shared = (x.to(wide)[:, :, None] for x in (keys, values))
+            dq, dk, dv = attend_tiled_gradient(queries, *shared, *rows, block, scores)
             dquery += dq
-            dkeys, dvalues = dkeys + dk, dvalues + dv
-        if size > 1:
-            dkeys, dvalues = shift_pair(group, dkeys, dvalues, len(layout[rank]))
-        grads = dquery.to(query), dkeys.to(key), dvalues.to(value)
-        return (*grads, *[None] * 7)
+            dkeys, dvalues = dkeys + dk[:, :, 0], dvalues + dv[:, :, 0]
+        if group.size > 1:
+            dkeys, dvalues = shift_pair(group, dkeys, dvalues, key.shape[-2])
+        grads = dquery.flatten(1, 2).to(query), dkeys.to(key), dvalues.to(value)
+        return (*grads, *[None] * (len(ctx.needs_input_grad) - 3))
 
 
 def shift_pair(
@@ -291,8 +218,7 @@ def shift_pair(
 ) -> tuple[Tensor, Tensor]:
     """Return the previous rank's keys and values, `count` of them, as one message."""
     packed = torch.cat([key, value], dim=-1)
-    shape = *packed.shape[:-2], count, packed.shape[-1]
-    arrived = group.shift(packed, shape)
+    arrived = group.shift(packed, (*packed.shape[:-2], count, packed.shape[-1]))
     keys, values = arrived.split([key.shape[-1], value.shape[-1]], dim=-1)
     return keys, values
 
@@ -325,45 +251,9 @@ def ring_attention(
             the layout, each other, or the other ranks'.
     """
     check_shards(query, key, value, group, layout)
+    rules, own = (causal, key_lengths), layout[group.rank]
     return RingAttention.apply(
-        query,
-        key,
-        value,
-        group,
-        layout,
-        layout[group.rank],
-        causal,
-        key_lengths,
-        partials,
-        block,
-    )
-
-
-def attend_alone(
-    query: Float[Tensor, "B H t D"],
-    key: Float[Tensor, "B G s D"],
-    value: Float[Tensor, "B G s E"],
-    query_positions: Int[Tensor, " t"],
-    key_positions: Int[Tensor, " s"],
-    causal: bool = False,
-    key_lengths: Int[Tensor, " B"] | None = None,
-    block: int = BLOCK_SIZE,
-) -> Float[Tensor, "B H t E"]:
-    """Return attention without any message, with its gradient: a ring of one rank.
-
-    The arguments are those of `attend_to_shard`.
-    """
-    return RingAttention.apply(
-        query,
-        key,
-        value,
-        Group(0, 1),
-        [key_positions],
-        query_positions,
-        causal,
-        key_lengths,
-        None,
-        block,
+        query, key, value, group, layout, own, rules, partials, block
     )
 
 
@@ -374,17 +264,10 @@ def check_shards(
     require_all(group, find_misfit(query, key, value, group, layout))
     require_alike(
         group,
-        {
-            "sequences, heads, key heads and widths": (
-                *query.shape[:2],
-                key.shape[1],
-                key.shape[-1],
-                value.shape[-1],
-            ),
-            "length": sum(len(x) for x in layout),
-            "type": query.dtype,
-            "kind of device": query.device.type,
-        },
+        sizes=(*query.shape[:2], *key.shape[1::2], value.shape[-1]),
+        length=sum(map(len, layout)),
+        type=query.dtype,
+        device=query.device.type,
     )
 
 
@@ -392,36 +275,30 @@ def find_misfit(
     query: Tensor, key: Tensor, value: Tensor, group: Group, layout: Layout
 ) -> str | None:
     """Return a sentence on what does not fit on this rank, or None."""
-    where = f"on rank {group.rank}"
-    if len(layout) != group.size:
-        return f"the layout is for {len(layout)} ranks, but there are {group.size}"
     empty = [rank for rank, positions in enumerate(layout) if not len(positions)]
-    if empty:
-        return f"the layout gives rank {empty[0]} of {group.size} no position"
-    tensors = {"query": query, "key": key, "value": value}
-    for name, x in tensors.items():
-        if x.ndim != 4:
-            return f"{where} the {name} has {x.ndim} axes, not 4: (B, H, t, D)"
-        if x.shape[-2] != len(layout[group.rank]):
+    if len(layout) != group.size or empty:
+        held = f", rank {empty[0]} without a position" if empty else ""
+        return f"there are {group.size} ranks, but the layout is of {len(layout)}{held}"
+    here, count = f"on rank {group.rank}", len(layout[group.rank])
+    for name, x in {"query": query, "key": key, "value": value}.items():
+        if x.shape[-2] != count:
             return (
-                f"{where} the {name} has {x.shape[-2]} positions, but the layout "
-                f"gives this rank {len(layout[group.rank])}"
+                f"{here} the {name} has {x.shape[-2]} positions, but the layout gives "
+                f"this rank {count}"
             )
-        if x.device != query.device:
+        if (x.device, x.dtype) != (query.device, query.dtype):
             return (
-                f"{where} the query is on {query.device} but the {name} on {x.device}"
+                f"{here} the query is on {query.device} in {query.dtype}, but the "
+                f"{name} on {x.device} in {x.dtype}"
             )
-        if x.dtype != query.dtype:
-            return f"{where} the query is {query.dtype} but the {name} {x.dtype}"
-    if key.shape[1] != value.shape[1]:
-        return f"{where} there are {key.shape[1]} key heads, {value.shape[1]} of values"
-    if key.shape[1] < 1 or query.shape[1] % key.shape[1]:
-        return f"{query.shape[1]} heads do not divide into {key.shape[1]} groups"
-    if query.shape[-1] != key.shape[-1]:
+    heads, groups, others = query.shape[1], key.shape[1], value.shape[1]
+    if groups != others or groups < 1 or heads % groups:
         return (
-            f"{where} queries are {query.shape[-1]} wide but keys {key.shape[-1]}: a "
-            "dot product needs equal widths"
+            f"{here} {heads} heads do not divide into {groups} groups of keys and "
+            f"{others} of values"
         )
+    if query.shape[-1] != key.shape[-1]:
+        return f"{here} queries are {query.shape[-1]} wide but keys {key.shape[-1]}"
     return None
 
 
@@ -431,14 +308,13 @@ def count_scores(layout: Layout, causal: bool = False) -> Int[Tensor, "P P"]:
     Row r, column s: rank r holds the keys of rank r - s then. All ranks wait
     for the one with the most pairs of a step.
     """
-    size = len(layout)
-    counts = torch.zeros(size, size, dtype=torch.int64)
-    for rank, queries in enumerate(layout):
-        for step in range(size):
-            keys = layout[(rank - step) % size]
-            if causal:
-                pairs = torch.searchsorted(keys, queries, right=True).sum()
-            else:
-                pairs = torch.tensor(len(keys) * len(queries))
-            counts[rank, step] = pairs
-    return counts
+
+    def count(queries: Tensor, keys: Tensor) -> int:
+        if not causal:
+            return len(queries) * len(keys)
+        return int(torch.searchsorted(keys, queries, right=True).sum())
+
+    ranks = range(len(layout))
+    return torch.tensor(
+        [[count(layout[r], layout[r - s]) for s in ranks] for r in ranks]
+    )

@@ -28,6 +28,7 @@ from rank_work import (
     attend,
     attend_linearly,
     attend_with_some_heads,
+    compare_heads,
     compare_with_one_device,
     decode,
     make_attention,

@@ -13,6 +13,7 @@ from rank_work import (
     compare_heads,
     compare_with_one_device,
     make_attention,
+    measure_peaks,
 )
 from small_models import make_model
 
@@ -80,6 +81,16 @@ def test_outputs_gradients_and_bytes(four):
 
 def test_heads_over_ranks(four):
     compare_heads(12, 2, four.run(attend_with_some_heads, make_attention(12, 2)))
+
+
+def test_the_peak_memory_of_a_rank_falls_with_the_number_of_ranks(four):
+    width, length, block = 16, 512, 32
+    peaks = four.run(measure_peaks, width, length, block)[0]
+    for size, peak in peaks.items():
+        shard = -(-length // size) * width * 4
+        # Its outputs before and after a merge; keys and values, sent and received.
+        assert 2 * shard <= peak <= 9 * shard
+    assert peaks[4] < 0.6 * peaks[2]
 
 
 def train(group):

@@ -113,7 +113,7 @@ def use_bfloat16(shards, layout):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (put_elsewhere, "on rank 2 the query is on cpu but the key on meta"),
+        (put_elsewhere, "on rank 2 the query is on cpu in .* but the key on meta"),
         (drop_last_key, "on rank 2 the key has 2 positions, but the layout gives .* 3"),
         (use_longer_layout, "need the same length, but rank 0 has 9 and rank 2 has 12"),
         (use_bfloat16, "rank 0 has torch.float32 and rank 2 has torch.bfloat16"),
@@ -162,11 +162,11 @@ def divide_into_rows(group):
     ("function", "sentence"),
     [
         (attend_three_heads, "4 ranks cannot divide 3 heads"),
-        (attend_short, "the layout gives rank 3 of 4 no position"),
+        (attend_short, "the layout is of 4, rank 3 without a position"),
         (divide_layer, "4 ranks cannot divide 3 heads"),
-        (give_other_sequences, r"same shape of x, but rank 0 has \(1, 2, 24\)"),
-        (decode_other_batches, "all ranks need the same B, H, T"),
-        (pass_other_states, "all ranks need the same shape of the state"),
+        (give_other_sequences, r"same shape, but rank 0 has \(1, 2, 24\)"),
+        (decode_other_batches, "all ranks need the same sizes"),
+        (pass_other_states, "all ranks need the same state"),
         (divide_into_rows, "4 ranks do not divide into rows of 3 ranks"),
     ],
 )
