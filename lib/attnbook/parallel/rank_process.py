@@ -1,5 +1,7 @@
 """The process of one rank: `attnbook.parallel.ranks` starts it."""
 
+import contextlib
+import io
 import os
 import pickle
 import queue
@@ -13,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from attnbook.parallel.groups import DistributedGroup
-from attnbook.parallel.ranks import describe_error
+from attnbook.parallel.ranks import Report, report_error
 
 
 def read_calls(calls: queue.SimpleQueue) -> None:
@@ -41,14 +43,16 @@ def main(rank: int, size: int, folder: Path, timeout: float) -> None:
     while True:
         number, call = calls.get()
         group.reset()
+        printed = io.StringIO()
         try:
             function, args = pickle.loads(call)
-            outcome = cloudpickle.dumps((function(group, *args),))
+            with contextlib.redirect_stdout(printed):
+                result = function(group, *args)
+            report = cloudpickle.dumps(Report(result, printed.getvalue()))
         except Exception as error:
-            outcome = pickle.dumps(describe_error(rank, error))
-        sys.stdout.flush()
+            report = pickle.dumps(report_error(error))
         part = folder / f"{rank}-{number}.part"
-        part.write_bytes(outcome)
+        part.write_bytes(report)
         part.replace(part.with_suffix(".pickle"))
 
 

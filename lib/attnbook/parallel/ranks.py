@@ -23,29 +23,31 @@ from typing import NamedTuple
 
 import cloudpickle
 
-from attnbook.parallel.groups import Board, Group, ThreadGroup
+from attnbook.parallel.groups import Board, ThreadGroup
 
 LIMIT = 60.0  # seconds for a call
 START_LIMIT = 120.0  # seconds until all ranks have imported PyTorch and met
 GRACE = 1.0  # seconds in which the others can report after a rank has failed
-POLL = 0.005
+POLL = 0.002
+MODULE = "attnbook.parallel.rank_process"
 
 
 class RankError(RuntimeError):
     """A rank raised an error, left, or did not finish in time.
 
-    Its notes are the ranks' own tracebacks.
+    Its notes have the traceback of that rank.
     """
 
 
-class Failure(NamedTuple):
-    """What a rank reports of an error."""
+class Report(NamedTuple):
+    """What a rank reports of a call: its result, or the error that it raised."""
 
-    rank: int
-    sentence: str
+    result: object = None
+    printed: str = ""
+    error: str | None = None
     traceback: str = ""
     moment: float = 0.0
-    follows: bool = False  # it can only be the consequence of another rank's error
+    follows: bool = False  # the error can only be due to another rank's
 
 
 class Ranks:
@@ -58,16 +60,12 @@ class Ranks:
     Args:
         size: P.
         limit: seconds after which a call is ended.
-
-    Raises:
-        ValueError: if there is not at least one rank, or no time.
     """
 
     def __init__(self, size: int, limit: float = LIMIT):
-        check_size(size, limit)
+        require_ranks(size, limit)
         self.size, self.limit = size, limit
         self._processes: list[subprocess.Popen] = []
-        self._calls = 0
 
     def __enter__(self) -> "Ranks":
         return self
@@ -87,7 +85,11 @@ class Ranks:
         call = cloudpickle.dumps((function, args))
         if not self._processes:
             self._start()
-        return self._finish(call, self.limit, show=True)
+        reports = self._finish(call, self.limit)
+        for rank, report in enumerate(reports):
+            for line in report.printed.splitlines():
+                print(f"[rank {rank}] {line}")
+        return [report.result for report in reports]
 
     def close(self) -> None:
         """End the ranks."""
@@ -96,83 +98,60 @@ class Ranks:
             self._processes = []
 
     def _start(self) -> None:
-        module = "attnbook.parallel.rank_process"
         folder = tempfile.TemporaryDirectory(
             prefix="ranks-", ignore_cleanup_errors=True
         )
         self._folder, self._calls = Path(folder.name), 0
-        self._seen = [0] * self.size
         timeout = max(self.limit, START_LIMIT) + 2 * GRACE
         for rank in range(self.size):
-            words = [str(rank), str(self.size), folder.name, str(timeout)]
+            words = [rank, self.size, folder.name, timeout]
             with (self._folder / f"{rank}.log").open("wb") as log:
-                self._processes.append(
-                    subprocess.Popen(
-                        [sys.executable, "-m", module, *words],
-                        stdin=subprocess.PIPE,
-                        stdout=log,
-                        stderr=subprocess.STDOUT,
-                        env=make_environment(),
-                        # Ctrl-C is for this process, which then ends the ranks.
-                        start_new_session=True,
-                    )
+                process = subprocess.Popen(
+                    [sys.executable, "-m", MODULE, *map(str, words)],
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    env=make_environment(),
+                    # Ctrl-C is for this process, which then ends the ranks.
+                    start_new_session=True,
                 )
+            self._processes.append(process)
         self._end = weakref.finalize(self, end_processes, [*self._processes], folder)
-        self._finish(cloudpickle.dumps((get_rank, ())), START_LIMIT, show=False)
+        self._finish(cloudpickle.dumps((id, ())), START_LIMIT)  # all have met
 
-    def _finish(self, call: bytes, limit: float, show: bool) -> list:
-        """Send a call to all ranks and return their results."""
+    def _finish(self, call: bytes, limit: float) -> list[Report]:
+        """Send a call to all ranks and return what they report."""
         self._calls += 1
         try:
             for process in self._processes:
                 with contextlib.suppress(BrokenPipeError):  # it has left
                     pickle.dump((self._calls, call), process.stdin)
                     process.stdin.flush()
-            try:
-                return self._wait(limit)
-            finally:
-                self._read_output(show)
+            return self._wait(limit)
         except BaseException:
             for process in self._processes:
                 process.kill()
             self.close()
             raise
 
-    def _wait(self, limit: float) -> list:
-        results, failures = {}, {}
-        end, hurry = time.monotonic() + limit, False
-        while True:
+    def _wait(self, limit: float) -> list[Report]:
+        reports: dict[int, Report] = {}
+        end = time.monotonic() + limit
+        while len(reports) < self.size and time.monotonic() < end:
+            time.sleep(POLL)
             for rank, process in enumerate(self._processes):
-                if rank in results or rank in failures:
-                    continue
                 code = process.poll()  # before looking for its last report
                 path = self._folder / f"{rank}-{self._calls}.pickle"
-                if path.exists():
-                    outcome = pickle.loads(path.read_bytes())
+                if rank not in reports and path.exists():
+                    reports[rank] = pickle.loads(path.read_bytes())
                     path.unlink()
-                    into = failures if isinstance(outcome, Failure) else results
-                    into[rank] = outcome
-                elif code is not None:
-                    sentence = f"left (exit code {code}) before it returned a result"
-                    failures[rank] = Failure(rank, sentence)
-            if len(results) == self.size:
-                return [results[rank][0] for rank in range(self.size)]
-            if failures and not hurry:
-                hurry, end = True, time.monotonic() + GRACE
-            late = time.monotonic() > end
-            if failures and (late or len(results) + len(failures) == self.size):
-                raise make_error(self.size, [*failures.values()])
-            if late:
-                raise make_late_error(self.size, limit, set(results))
-            time.sleep(POLL)
-
-    def _read_output(self, show: bool) -> None:
-        for rank in range(self.size):
-            text = (self._folder / f"{rank}.log").read_bytes()
-            fresh = text[self._seen[rank] :].decode("utf8", "replace")
-            self._seen[rank] = len(text)
-            for line in fresh.splitlines() if show else ():
-                print(f"[rank {rank}] {line}")
+                elif rank not in reports and code is not None:
+                    left = f"left (exit code {code}) before it returned a result"
+                    log = (self._folder / f"{rank}.log").read_text("utf8", "replace")
+                    reports[rank] = Report(error=left, traceback=log)
+                if rank in reports and reports[rank].error:
+                    end = min(end, time.monotonic() + GRACE)
+        return collect_reports(reports, self.size, limit)
 
 
 def run_on_ranks(
@@ -201,24 +180,17 @@ def run_in_threads(
     """Return function(group, *args) of each of P threads of this process.
 
     The threads exchange tensors and count bytes as processes do. They share
-    all other memory, the random numbers included.
-
-    Args:
-        function, size, args: as in `run_on_ranks`.
-        limit: seconds that a thread waits for the others.
-
-    Raises:
-        RankError: as there. A thread that does not end cannot be ended; it is
-            left behind.
+    all other memory, the random numbers included. Arguments and errors are those
+    of `run_on_ranks`, but a thread that does not end is left behind.
     """
-    check_size(size, limit)
-    board, results, failures = Board(size, limit), {}, {}
+    require_ranks(size, limit)
+    board, reports = Board(size, limit), {}
 
     def work(rank: int) -> None:
         try:
-            results[rank] = function(ThreadGroup(rank, board), *args)
-        except BaseException as error:
-            failures[rank] = describe_error(rank, error)
+            reports[rank] = Report(function(ThreadGroup(rank, board), *args))
+        except Exception as error:
+            reports[rank] = report_error(error)
 
     threads = [
         threading.Thread(target=work, args=[rank], daemon=True) for rank in range(size)
@@ -226,19 +198,16 @@ def run_in_threads(
     for thread in threads:
         thread.start()
     end = time.monotonic() + limit
-    while any(thread.is_alive() for thread in threads) and time.monotonic() < end:
-        if failures:  # the others may be about to raise the same
+    while len(reports) < size and time.monotonic() < end:
+        time.sleep(POLL / 4)
+        if any(report.error for report in [*reports.values()]):
             end = min(end, time.monotonic() + GRACE / 4)
-        time.sleep(POLL / 5)
     board.abort()
-    if failures and any(not failure.follows for failure in failures.values()):
-        raise make_error(size, [*failures.values()])
-    if len(results) < size:
-        raise make_late_error(size, limit, set(results))
-    return [results[rank] for rank in range(size)]
+    reports = {rank: report for rank, report in reports.items() if not report.follows}
+    return [report.result for report in collect_reports(reports, size, limit)]
 
 
-def check_size(size: int, limit: float) -> None:
+def require_ranks(size: int, limit: float) -> None:
     """Raise ValueError if there is no rank, or no time."""
     if size < 1 or limit <= 0:
         raise ValueError(
@@ -247,17 +216,11 @@ def check_size(size: int, limit: float) -> None:
         )
 
 
-def get_rank(group: Group) -> int:
-    """Return the rank: a call that only shows that all of them have met."""
-    return group.rank
-
-
 def make_environment() -> dict[str, str]:
     """Return a rank's variables: its modules are found where ours are."""
-    loopback = "lo0" if sys.platform == "darwin" else "lo"
     return os.environ | {
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
-        "GLOO_SOCKET_IFNAME": loopback,
+        "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
         "OMP_NUM_THREADS": "1",
     }
 
@@ -278,39 +241,35 @@ def end_processes(
     folder.cleanup()
 
 
-def describe_error(rank: int, error: BaseException) -> Failure:
+def report_error(error: Exception) -> Report:
     """Return the report of an error that a rank raised."""
     text = " ".join(str(error).split())
-    follows = isinstance(error, threading.BrokenBarrierError) or any(
-        words in text for words in ("onnection closed by peer", "onnection reset by")
-    )
-    return Failure(
-        rank,
-        f"raised {type(error).__name__}: {text}",
-        "".join(traceback.format_exception(error)),
-        time.time(),
-        follows,
+    return Report(
+        error=f"raised {type(error).__name__}: {text}",
+        traceback="".join(traceback.format_exception(error)),
+        moment=time.time(),
+        follows=isinstance(error, threading.BrokenBarrierError)
+        or "onnection closed by peer" in text
+        or "onnection reset by peer" in text,
     )
 
 
-def make_error(size: int, failures: list[Failure]) -> RankError:
-    """Return the error of the rank that failed first, or of all of them."""
-    first = min(failures, key=lambda f: (f.follows, f.moment))
-    alike = sum(f.sentence == first.sentence for f in failures) == size > 1
-    which = f"each of the {size} ranks" if alike else f"rank {first.rank} of {size}"
-    error = RankError(f"{which} {first.sentence}")
-    if first.traceback:
-        error.add_note(f"On rank {first.rank}:\n{first.traceback}")
-    return error
-
-
-def make_late_error(size: int, limit: float, done: set[int]) -> RankError:
-    """Return the error of ranks that have not finished in time."""
-    late, left = (
-        ", ".join(str(rank) for rank in range(size) if (rank in done) is finished)
-        for finished in (False, True)
-    )
-    reason = f"; rank {left} had returned and sends nothing more" if left else ""
-    return RankError(
-        f"rank {late} of {size} had not finished after {limit:g} s{reason}"
-    )
+def collect_reports(
+    reports: dict[int, Report], size: int, limit: float
+) -> list[Report]:
+    """Return the reports of all ranks, or raise the error that came first."""
+    failed = [rank for rank, report in reports.items() if report.error]
+    if failed:
+        first = min(failed, key=lambda r: (reports[r].follows, reports[r].moment))
+        report = reports[first]
+        alike = sum(other.error == report.error for other in reports.values())
+        which = f"each of the {size} ranks" if alike == size > 1 else f"rank {first}"
+        error = RankError(f"{which} {report.error}")
+        error.add_note(f"On rank {first} of {size}:\n{report.traceback}")
+        raise error
+    if len(reports) < size:
+        late = ", ".join(str(rank) for rank in range(size) if rank not in reports)
+        done = ", ".join(map(str, sorted(reports)))
+        why = f"; rank {done} had returned and sends nothing more" if done else ""
+        raise RankError(f"rank {late} had not finished after {limit:g} s{why}")
+    return [reports[rank] for rank in range(size)]
