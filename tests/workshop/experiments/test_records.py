@@ -40,6 +40,12 @@ def test_a_wrong_word_is_refused_in_one_sentence(words, message, capsys, monkeyp
     assert message in refused(words, capsys)
 
 
+def test_torchrun_divides_training_runs_only(capsys, monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_torchelastic_launched", lambda: True)
+    message = "mask_cost is no training run: torchrun has no batches of it to divide"
+    assert message in refused(["mask_cost"], capsys)
+
+
 def test_the_beginning_of_a_name_is_enough(monkeypatch, capsys):
     stored = read_record("smollm2_sinks")
     monkeypatch.setitem(
