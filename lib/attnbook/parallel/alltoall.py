@@ -85,12 +85,7 @@ def all_to_all_attention(
 ) -> Float[Tensor, "B H t E"]:
     """Return this rank's part of attention, computed for some heads at a time.
 
-    The arguments are those of `ring_attention`. Key heads are repeated if there
-    are fewer than ranks.
-
-    Raises:
-        ValueError: on every rank, as `ring_attention`, and if the heads do not
-            divide over the ranks.
+    Arguments and errors are those of `grid_attention`, with one row of ranks.
     """
     return grid_attention(
         query, key, value, group, group.size, layout, causal, key_lengths
@@ -105,11 +100,7 @@ def grid_layout(
 ) -> Layout:
     """Return a layout of a ring's shards, each divided over one row of the grid.
 
-    Args:
-        length: T.
-        ring: ranks in a column.
-        columns: ranks in a row.
-        make: the layout of the ring.
+    A column has `ring` ranks, and a row `columns`; `make` is the ring's layout.
     """
     return [p for shard in make(length, ring) for p in shard.tensor_split(columns)]
 
@@ -126,9 +117,8 @@ def grid_attention(
 ) -> Float[Tensor, "B H t E"]:
     """Return this rank's part of attention by all-to-all in rows, rings in columns.
 
-    Rank r is in row r // columns and column r % columns. One column is a ring;
-    one row is all-to-all attention. The other arguments are those of
-    `ring_attention`.
+    Rank r is in row r // columns and column r % columns. Key heads are repeated
+    if a row has more ranks. The other arguments are those of `ring_attention`.
 
     Raises:
         ValueError: on every rank, as `ring_attention`, and if the heads do not
@@ -181,7 +171,7 @@ def decode_divided(
     """Return attention of new queries to a cache that is divided over the ranks.
 
     Each rank attends to its own keys; only outputs and their logsumexp are
-    sent, in float32 at least. There is no gradient.
+    sent, in float32 at least. The output is equal on every rank.
 
     Args:
         query: of the new tokens, equal on every rank.
@@ -189,9 +179,6 @@ def decode_divided(
         value: likewise.
         group: this rank's.
         key_lengths: how many of this rank's keys each sequence has.
-
-    Returns:
-        The output, equal on every rank.
 
     Raises:
         ValueError: on every rank, if the tensors of any do not fit.
@@ -224,11 +211,6 @@ def attend_linear_divided(
 
     The ranks hold contiguous runs of positions, of any lengths. Each sends the
     sum of its own keys, and begins with the sum of those of earlier ranks.
-
-    Args:
-        query: of the positions that this rank holds; key and value likewise.
-        group: this rank's.
-        features: the feature map φ.
     """
     _, phi_key = compute_features(query, key, value, features)
     sums = phi_key.transpose(-2, -1) @ append_ones(value)

@@ -91,26 +91,20 @@ class SlicedLinear(nn.Module):
         self.bias = None if bias is None else nn.Parameter(bias.detach()[kept].clone())
 
 
-def find_slice(size: int, group: Group, name: str) -> slice:
+def find_slice(size: int, group: Group) -> slice:
     """Return this rank's part of an axis, or raise ValueError if parts differ."""
-    if size % group.size:
-        raise ValueError(f"{size} {name} do not divide over {group.size} ranks")
-    count = size // group.size
-    return slice(group.rank * count, (group.rank + 1) * count)
+    share = divide_heads(size, size, group.size)[group.rank].queries
+    return slice(share.start, share.stop)
 
 
 class ColumnParallelLinear(SlicedLinear):
     """A linear layer of which this rank computes an equal share of the outputs.
 
-    The name is of Shoeybi et al., who write x W: columns there are rows of a
-    PyTorch layer's weights.
-
-    Raises:
-        ValueError: if the rows do not divide over the ranks.
+    These are columns of W in x W, and rows of a PyTorch layer's weights.
     """
 
     def __init__(self, linear: nn.Linear, group: Group):
-        super().__init__(linear, find_slice(linear.out_features, group, "rows"))
+        super().__init__(linear, find_slice(linear.out_features, group))
         self.group = group
 
     def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T O"]:
@@ -121,18 +115,12 @@ class ColumnParallelLinear(SlicedLinear):
 class RowParallelLinear(SlicedLinear):
     """A linear layer of which this rank reads some inputs; outputs are summed.
 
-    Args:
-        linear: the whole layer, equal on every rank; its bias is added once.
-        group: this rank's.
-        columns: of its weights; an equal share unless given.
-
-    Raises:
-        ValueError: if the columns do not divide over the ranks.
+    These are an equal share unless `columns` are given. The bias is added once.
     """
 
     def __init__(self, linear: nn.Linear, group: Group, columns: slice | None = None):
         if columns is None:
-            columns = find_slice(linear.in_features, group, "columns")
+            columns = find_slice(linear.in_features, group)
         super().__init__(linear, columns=columns)
         self.group = group
 
@@ -161,14 +149,8 @@ class _ShareCopies(torch.autograd.Function):
 class TensorParallelAttention(nn.Module):
     """Multi-head self-attention of which each rank computes some heads.
 
-    Args:
-        attention: the whole layer, equal on every rank; without dropout.
-        group: this rank's.
-
-    Attributes:
-        share: this rank's heads, and its key heads.
-        query, key, value: layers with this rank's rows.
-        output: with this rank's columns.
+    It copies its share of `attention`, which is equal on every rank and has no
+    dropout: rows of query, key and value, and columns of output.
 
     Raises:
         ValueError: if the heads do not divide over the ranks.
@@ -192,11 +174,7 @@ class TensorParallelAttention(nn.Module):
         x: Float[Tensor, "B T C"],
         mask: Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "B T C"]:
-        """Return the output of all heads, equal on every rank.
-
-        Args:
-            x: equal on every rank.
-            mask: True where a query can attend; broadcasts to (B, H, T, S).
+        """Return the output of all heads, equal on every rank, as x and mask are.
 
         Raises:
             ValueError: on every rank, if x differs in shape between the ranks.

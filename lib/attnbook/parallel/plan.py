@@ -1,8 +1,7 @@
 """Plans: the bytes that each way to divide attention sends, the work, the memory.
 
-Bytes are those that the busiest rank sends in one layer; where P divides the
-length, all ranks send as many. Time is predicted as a latency for each message
-and a time for each byte.
+Bytes are those that each rank sends in one layer, if P divides the length. Time
+is predicted as a latency for each message and a time for each byte.
 
 Source: a latency and a time for each byte: Hockney (1994),
     https://doi.org/10.1016/S0167-8191(06)80021-9; sizes of models: Llama Team
@@ -26,22 +25,25 @@ from attnbook.profiling.sizes import Sizes
 
 
 class Traffic(NamedTuple):
-    """What the busiest rank sends in one layer of attention.
-
-    Attributes:
-        messages: in the forward pass.
-        forward: bytes in the forward pass.
-        backward: bytes in the backward pass.
-    """
+    """What one rank sends in a layer: messages forwards, and bytes both ways."""
 
     messages: int
     forward: int
-    backward: int = 0
+    backward: int
 
 
-def count_shards(length: int, ranks: int) -> tuple[int, int]:
-    """Return the positions of the largest and of the smallest shard."""
-    return -(-length // ranks), length // ranks
+def count_key_numbers(sizes: Sizes, ranks: int) -> int:
+    """Return how many numbers the keys and values of one rank have.
+
+    Raises:
+        ValueError: if the ranks do not divide the length.
+    """
+    if sizes.T % ranks or sizes.S % ranks:
+        raise ValueError(
+            f"{sizes.T} queries and {sizes.S} keys do not divide over {ranks} ranks: "
+            "shards would differ"
+        )
+    return sizes.B * sizes.G * sizes.S // ranks * (sizes.D + sizes.E)
 
 
 def get_wide_itemsize(sizes: Sizes) -> int:
@@ -51,48 +53,32 @@ def get_wide_itemsize(sizes: Sizes) -> int:
 
 def count_ring_traffic(sizes: Sizes, ranks: int) -> Traffic:
     """Return what `ring_attention` sends: keys, and in float32 their gradients."""
-    if ranks == 1:
-        return Traffic(0, 0, 0)
-    numbers = sizes.B * sizes.G * (sizes.D + sizes.E)
-    # A rank sends every shard but the next rank's; gradients of every shard.
-    keys = (sizes.S - count_shards(sizes.S, ranks)[1]) * numbers * sizes.itemsize
-    gradients = sizes.S * numbers * get_wide_itemsize(sizes)
+    numbers = count_key_numbers(sizes, ranks)
+    keys = (ranks - 1) * numbers * sizes.itemsize
+    gradients = ranks * numbers * get_wide_itemsize(sizes) if ranks > 1 else 0
     return Traffic(ranks - 1, keys, keys + gradients)
 
 
 def count_all_to_all_traffic(sizes: Sizes, ranks: int) -> Traffic:
-    """Return what `all_to_all_attention` sends.
+    """Return what `all_to_all_attention` sends; key heads are at least P.
 
     Raises:
-        ValueError: if the heads do not divide over the ranks.
+        ValueError: if length or heads do not divide over the ranks.
     """
     divide_heads(sizes.H, sizes.G, ranks)
-    if ranks == 1:
-        return Traffic(0, 0, 0)
-    groups = max(sizes.G, ranks)
-    enter = sizes.B * (sizes.H * sizes.D + groups * (sizes.D + sizes.E)) // ranks
-    leave = sizes.B * sizes.H * sizes.E // ranks
-
-    def count_most(own: int, others: int) -> int:
-        """Return the most bytes, of shards of any size."""
-        return sizes.itemsize * max(
-            t * (ranks - 1) * own + (sizes.T - t) * others
-            for t in count_shards(sizes.T, ranks)
-        )
-
-    return Traffic(4 * (ranks - 1), count_most(enter, leave), count_most(leave, enter))
+    keys = count_key_numbers(replace(sizes, G=max(sizes.G, ranks)), ranks)
+    queries = sizes.B * sizes.H * sizes.T // ranks * (sizes.D + sizes.E)
+    sent = (queries + keys) * (ranks - 1) // ranks * sizes.itemsize
+    return Traffic(4 * (ranks - 1), sent, sent)
 
 
 def count_grid_traffic(sizes: Sizes, ring: int, columns: int) -> Traffic:
-    """Return what `grid_attention` sends, where ring · columns divides the length.
+    """Return what `grid_attention` sends.
 
     Raises:
-        ValueError: if it does not, or the heads do not divide over a row.
+        ValueError: if the ranks do not divide the length, or a row the heads.
     """
-    if sizes.T % (ring * columns):
-        raise ValueError(
-            f"{sizes.T} positions do not divide over {ring} · {columns} ranks"
-        )
+    count_key_numbers(sizes, ring * columns)
     inner = replace(sizes, T=sizes.T // ring, S=sizes.S // ring)
     row = count_all_to_all_traffic(inner, columns)
     groups = max(sizes.G, columns) // columns
@@ -101,11 +87,9 @@ def count_grid_traffic(sizes: Sizes, ring: int, columns: int) -> Traffic:
 
 
 def count_gather_traffic(sizes: Sizes, ranks: int) -> Traffic:
-    """Return what `gather_attention` sends."""
-    numbers = sizes.B * sizes.G * (sizes.D + sizes.E) * sizes.itemsize
-    largest, smallest = count_shards(sizes.S, ranks)
-    forward = (ranks - 1) * largest * numbers
-    return Traffic(ranks - 1, forward, (sizes.S - smallest) * numbers)
+    """Return what `gather_attention` sends: keys, and their gradients."""
+    sent = (ranks - 1) * count_key_numbers(sizes, ranks) * sizes.itemsize
+    return Traffic(ranks - 1, sent, sent)
 
 
 def count_heads_traffic(sizes: Sizes, ranks: int) -> Traffic:
@@ -122,9 +106,9 @@ def count_heads_traffic(sizes: Sizes, ranks: int) -> Traffic:
 
 
 def count_decoding_traffic(sizes: Sizes, ranks: int) -> Traffic:
-    """Return what `decode_divided` sends, for T new tokens, whatever S is."""
+    """Return what `decode_divided` sends for T new tokens, whatever S is."""
     numbers = sizes.B * sizes.H * sizes.T * (sizes.E + 1)
-    return Traffic(ranks - 1, (ranks - 1) * numbers * get_wide_itemsize(sizes))
+    return Traffic(ranks - 1, (ranks - 1) * numbers * get_wide_itemsize(sizes), 0)
 
 
 def count_state_traffic(sizes: Sizes, ranks: int) -> Traffic:
@@ -154,16 +138,10 @@ def compare_plans(sizes: Sizes, ranks: int) -> dict[str, Traffic | str]:
 
 
 class Balance(NamedTuple):
-    """How evenly a ring's work is divided.
+    """How evenly a ring's work is divided, in units of its mean over the ranks."""
 
-    Attributes:
-        shares: each rank's scores, divided by their mean over the ranks.
-        waiting: the time of the ring, in which a step takes as long as its
-            busiest rank, divided by the time of evenly divided work.
-    """
-
-    shares: list[float]
-    waiting: float
+    shares: list[float]  # each rank's scores
+    waiting: float  # time of the ring, whose steps take as long as their busiest rank
 
 
 def describe_balance(layout: Layout, causal: bool = True) -> Balance:
@@ -189,10 +167,6 @@ class Link:
 def fit_link(sent: Sequence[int], seconds: Sequence[float]) -> Link:
     """Return the link that fits measured messages best, by relative error.
 
-    Args:
-        sent: bytes of each message.
-        seconds: of each.
-
     Raises:
         ValueError: if there are not two different sizes, or not as many times.
     """
@@ -204,20 +178,15 @@ def fit_link(sent: Sequence[int], seconds: Sequence[float]) -> Link:
     times = torch.tensor(seconds, dtype=torch.float64)
     columns = torch.stack([torch.ones_like(times), torch.tensor(sent).double()], 1)
     target = torch.ones(len(times), 1, dtype=torch.float64)
-    # Bytes in units of the largest message: the columns have like sizes then.
-    unit = max(sent)
-    columns[:, 1] /= unit
-    found = torch.linalg.lstsq(columns / times[:, None], target).solution.clamp(min=0)
-    return Link(float(found[0]), float(found[1]) / unit)
+    scale = columns.amax(dim=0)  # so that both columns have like sizes
+    found = torch.linalg.lstsq(columns / scale / times[:, None], target).solution
+    return Link(*(found[:, 0].clamp(min=0) / scale).tolist())
 
 
 def measure_shifts(
     group: Group, sizes: Sequence[int], repeats: int = 20
 ) -> list[float]:
-    """Return the median seconds of `Group.shift` of so many bytes.
-
-    Of the ranks' medians the largest is returned, on every rank.
-    """
+    """Return the median seconds of a shift of so many bytes, on the slowest rank."""
     own = []
     for size in sizes:
         x = torch.zeros(size, dtype=torch.uint8)
@@ -233,25 +202,16 @@ def measure_shifts(
 
 @dataclass(frozen=True)
 class ModelSize:
-    """The sizes of a decoder like Llama's, and its bytes.
-
-    Attributes:
-        layers: blocks.
-        heads: H; groups: G; width: D.
-        model: width of the model.
-        hidden: width of the gated feed-forward networks.
-        vocabulary: tokens; input and output embeddings are two matrices.
-        itemsize: bytes of a number.
-    """
+    """The sizes of a decoder like Llama's, and its bytes."""
 
     layers: int
     heads: int
     groups: int
-    width: int
-    model: int
-    hidden: int
-    vocabulary: int
-    itemsize: int = 2
+    width: int  # of a head
+    model: int  # width of the residual stream
+    hidden: int  # width of the gated feed-forward networks
+    vocabulary: int  # input and output embeddings are two matrices
+    itemsize: int = 2  # bytes of a number
 
     @property
     def parameters(self) -> int:

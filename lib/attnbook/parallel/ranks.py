@@ -62,7 +62,7 @@ class Ranks:
         limit: seconds after which a call is ended.
     """
 
-    def __init__(self, size: int, limit: float = LIMIT):
+    def __init__(self, size: int, limit: float | int = LIMIT):
         require_ranks(size, limit)
         self.size, self.limit = size, limit
         self._processes: list[subprocess.Popen] = []
@@ -155,27 +155,18 @@ class Ranks:
 
 
 def run_on_ranks(
-    function: Callable, size: int, *args: object, limit: float = LIMIT
+    function: Callable, size: int, *args: object, limit: float | int = LIMIT
 ) -> list:
-    """Return function(group, *args) of each of P new processes.
+    """Return function(group, *args) of each of P new processes; see `Ranks`.
 
     The group's messages go through gloo, on this machine only.
-
-    Args:
-        function: what each rank runs; its first argument is its `Group`.
-        size: P.
-        args: the others, the same for every rank.
-        limit: seconds after which the ranks are ended.
-
-    Raises:
-        RankError: if a rank raises an error, leaves, or does not finish in time.
     """
     with Ranks(size, limit) as ranks:
         return ranks.run(function, *args)
 
 
 def run_in_threads(
-    function: Callable, size: int, *args: object, limit: float = LIMIT
+    function: Callable, size: int, *args: object, limit: float | int = LIMIT
 ) -> list:
     """Return function(group, *args) of each of P threads of this process.
 

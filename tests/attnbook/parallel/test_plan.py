@@ -123,7 +123,7 @@ def test_what_has_no_plan_is_refused():
         (lambda: fit_link([5, 5], [1.0, 1.0]), "needs two sizes .* not 1 sizes"),
         (
             lambda: count_grid_traffic(Sizes(1, 4, 6, 6, 2), 2, 2),
-            "6 positions do not divide over 2 · 2",
+            "6 queries and 6 keys do not divide over 4 ranks",
         ),
     ]:
         with pytest.raises(ValueError, match=sentence):
