@@ -162,7 +162,7 @@ class DistributedGroup(Group):
         if not (dist.is_available() and dist.is_initialized()):
             raise ValueError(
                 "no process group has been started: call run_on_ranks, or "
-                "start_group in each process that torchrun starts"
+                "torch.distributed.init_process_group in every process"
             )
         super().__init__(dist.get_rank(handle), dist.get_world_size(handle), parent)
         self.handle = handle
@@ -273,21 +273,6 @@ class ThreadGroup(Group):
         own = self.board.find_line(columns, "row", columns, row)
         across = self.board.find_line(self.size // columns, "column", columns, column)
         return ThreadGroup(column, own, self), ThreadGroup(row, across, self)
-
-
-def start_group(backend: str | None = None) -> DistributedGroup:
-    """Return the group of all processes that torchrun has started.
-
-    Args:
-        backend: "gloo" or "nccl"; PyTorch's choice for the machine unless given.
-
-    Raises:
-        ValueError: if torchrun has not started this process, and
-            `torch.distributed` is not initialized either.
-    """
-    if not dist.is_initialized() and dist.is_torchelastic_launched():
-        dist.init_process_group(backend)
-    return DistributedGroup()
 
 
 def require_all(group: Group, error: str | None) -> None:

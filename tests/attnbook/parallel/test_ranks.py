@@ -15,7 +15,6 @@ from attnbook.parallel.groups import (
     DistributedGroup,
     copy_to_ranks,
     gather_from_ranks,
-    start_group,
     sum_over_ranks,
 )
 from attnbook.parallel.heads import (
@@ -81,93 +80,78 @@ def test_threads_do_not_wait_for_a_thread_that_has_left(function):
         run_in_threads(function, 3, limit=0.5)
 
 
-def attend_ring(group, *change):
+def attend_ring(group, change, longer):
     """Attend with shards that `change` makes wrong on the last rank."""
-    length = 9
-    layout = contiguous(length, group.size)
-    shape = [1, 4, len(layout[group.rank]), 2]
-    shards = [torch.zeros(shape) for _ in range(3)]
-    if group.rank == group.size - 1:
-        for make in change:
-            shards, layout = make(shards, layout)
-    return ring_attention(*shards, group, layout)
-
-
-def put_elsewhere(shards, layout):
-    return [shards[0], shards[1].to("meta"), shards[2]], layout
-
-
-def drop_last_key(shards, layout):
-    return [shards[0], shards[1][:, :, 1:], shards[2]], layout
-
-
-def use_longer_layout(shards, layout):
-    layout = contiguous(3 * len(layout[-1]) + 3, len(layout))
-    return [torch.zeros(1, 4, len(layout[-1]), 2)] * 3, layout
-
-
-def use_bfloat16(shards, layout):
-    return [x.bfloat16() for x in shards], layout
+    last = group.rank == group.size - 1
+    layout = contiguous(12 if last and longer else 9, group.size)
+    shards = [torch.zeros(1, 4, len(layout[group.rank]), 2) for _ in range(3)]
+    return ring_attention(*(change(*shards) if last else shards), group, layout)
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "longer", "sentence"),
     [
-        (put_elsewhere, "on rank 2 the query is on cpu in .* but the key on meta"),
-        (drop_last_key, "on rank 2 the key has 2 positions, but the layout gives .* 3"),
-        (use_longer_layout, "need the same length, but rank 0 has 9 and rank 2 has 12"),
-        (use_bfloat16, "rank 0 has torch.float32 and rank 2 has torch.bfloat16"),
+        (
+            lambda q, k, v: (q, k.to("meta"), v),
+            False,
+            "on rank 2 the query is on cpu in .* but the key on meta",
+        ),
+        (
+            lambda q, k, v: (q, k[:, :, 1:], v),
+            False,
+            "on rank 2 the key has 2 positions, but the layout gives .* 3",
+        ),
+        (
+            lambda *x: x,
+            True,
+            "all ranks need the same length, but rank 0 has 9 and rank 2 has 12",
+        ),
+        (
+            lambda *x: [y.bfloat16() for y in x],
+            False,
+            "rank 0 has torch.float32 and rank 2 has torch.bfloat16",
+        ),
     ],
 )
-def test_every_rank_raises_the_same_sentence(change, sentence):
+def test_every_rank_raises_the_same_sentence(change, longer, sentence):
     with pytest.raises(RankError, match=f"each of the 3 ranks raised .*{sentence}"):
-        run_in_threads(attend_ring, 3, change, limit=5)
+        run_in_threads(attend_ring, 3, change, longer, limit=5)
 
 
-def attend_three_heads(group):
-    x = torch.zeros(1, 3, 2, 4)
-    layout = zigzag(2 * group.size, group.size)
-    all_to_all_attention(x, x, x, group, layout)
-
-
-def attend_short(group):
-    x = torch.zeros(1, 4, 1, 4)
-    ring_attention(x, x, x, group, contiguous(3, group.size))
-
-
-def divide_layer(group):
-    TensorParallelAttention(MultiHeadAttention(6, 3), group)
-
-
-def give_other_sequences(group):
-    layer = TensorParallelAttention(MultiHeadAttention(24, 4), group)
-    layer(torch.zeros(1, 2 + group.rank, 24))
-
-
-def decode_other_batches(group):
-    query, key = torch.zeros(group.rank + 1, 2, 1, 4), torch.zeros(1, 2, 3, 4)
-    decode_divided(query, key.expand(len(query), -1, -1, -1), key, group)
-
-
-def pass_other_states(group):
-    x = torch.zeros(1, 2, 3, 4 + group.rank)
-    attend_linear_divided(x, x, x, group)
-
-
-def divide_into_rows(group):
-    group.split(3)
+def make_zeros(*shape):
+    return [torch.zeros(shape)] * 3
 
 
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
-        (attend_three_heads, "4 ranks cannot divide 3 heads"),
-        (attend_short, "the layout is of 4, rank 3 without a position"),
-        (divide_layer, "4 ranks cannot divide 3 heads"),
-        (give_other_sequences, r"same shape, but rank 0 has \(1, 2, 24\)"),
-        (decode_other_batches, "all ranks need the same sizes"),
-        (pass_other_states, "all ranks need the same state"),
-        (divide_into_rows, "4 ranks do not divide into rows of 3 ranks"),
+        (
+            lambda g: all_to_all_attention(*make_zeros(1, 3, 2, 4), g, zigzag(8, 4)),
+            "4 ranks cannot divide 3 heads",
+        ),
+        (
+            lambda g: ring_attention(*make_zeros(1, 4, 1, 4), g, contiguous(3, 4)),
+            "the layout is of 4, rank 3 without a position",
+        ),
+        (
+            lambda g: TensorParallelAttention(MultiHeadAttention(6, 3), g),
+            "4 ranks cannot divide 3 heads",
+        ),
+        (
+            lambda g: TensorParallelAttention(MultiHeadAttention(24, 4), g)(
+                torch.zeros(1, 2 + g.rank, 24)
+            ),
+            r"all ranks need the same shape, but rank 0 has \(1, 2, 24\)",
+        ),
+        (
+            lambda g: decode_divided(*make_zeros(g.rank + 1, 2, 1, 4), g),
+            "all ranks need the same sizes",
+        ),
+        (
+            lambda g: attend_linear_divided(*make_zeros(1, 2, 3, 4 + g.rank), g),
+            "all ranks need the same state",
+        ),
+        (lambda g: g.split(3), "4 ranks do not divide into rows of 3 ranks"),
     ],
 )
 def test_what_cannot_be_divided_is_refused_on_every_rank(function, sentence):
@@ -175,10 +159,9 @@ def test_what_cannot_be_divided_is_refused_on_every_rank(function, sentence):
         run_in_threads(function, 4, limit=5)
 
 
-@pytest.mark.parametrize("start", [DistributedGroup, start_group])
-def test_a_group_that_was_never_started_is_refused(start):
+def test_a_group_that_was_never_started_is_refused():
     with pytest.raises(ValueError, match="no process group has been started: call run"):
-        start()
+        DistributedGroup()
 
 
 def compute_gradients(group):
