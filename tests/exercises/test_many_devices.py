@@ -6,7 +6,6 @@ from fractions import Fraction
 import torch
 
 from answers import make_tests
-from attnbook.attention.tiled import merge
 from attnbook.exercises import many_devices as checks
 
 
@@ -70,21 +69,6 @@ def ring_of_gathered_keys(query, key, value, positions, group):
     bias = torch.zeros(*positions.shape, where.shape[-1])
     bias[where[..., None, :] > positions[..., None]] = -torch.inf
     return (query @ keys.mT * query.shape[-1] ** -0.5 + bias).softmax(-1) @ values
-
-
-def ring_without_a_mask_of_earlier_keys(query, key, value, positions, group):
-    output, lse = torch.zeros_like(value), query.new_full(query.shape[:-1], -torch.inf)
-    for step in range(group.size):
-        if step:
-            key, value = group.shift(key), group.shift(value)
-        scores = query @ key.mT / query.shape[-1] ** 0.5
-        if not step:  # later shards are not masked
-            mask = positions[..., None] >= positions[..., None, :]
-            scores = scores.masked_fill(~mask, -torch.inf)
-        output, lse = merge(
-            output, lse, scores.softmax(-1) @ value, scores.logsumexp(-1)
-        )
-    return output
 
 
 def attend(query, key, value):
@@ -189,7 +173,6 @@ RIGHT = {
     checks.check_best_grid: (grid_by_tables, grid_by_min),
 }
 WRONG = (
-    (checks.check_causal_ring, "", ring_without_a_mask_of_earlier_keys),
     (checks.check_ring_fault, "numbers", fault_by_the_output),
     (checks.check_best_grid, "", grid_of_one_row),
 )

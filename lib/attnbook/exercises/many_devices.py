@@ -91,10 +91,6 @@ check_plan_bytes = Exercise(
             "an all-reduce sends sums and then results, 2 (P - 1) / P of the tensor",
             "reduced = 2 * others → reduced = others",
         ),
-        "reduced-by-gathering": (
-            "every rank sends its whole output to all others; sums of parts are enough",
-            "reduced = 2 * others * H * shard → reduced = others * P * H * shard",
-        ),
         "no-logsumexp": (
             "the logsumexps of a divided decode are missing",
             "(D + 1) → D",
@@ -190,10 +186,6 @@ check_causal_ring = Exercise(
                 "positions[..., :, None] >= theirs[..., None, :] → "
                 "torch.ones(query.shape[-2], key.shape[-2]).tril().bool()",
             ],
-        ),
-        "not-masked": (
-            "the causal mask is missing",
-            "scores.masked_fill(~mask, -torch.inf) → scores",
         ),
         "strictly-earlier": (
             "a query attends to its own position, too",
@@ -342,10 +334,6 @@ check_ring_fault = Exercise(
         "missing-or-averaged": (
             "missing keys and averaged parts are confused",
             "return 5 → return 2 + 2 ; return 4 → return 5",
-        ),
-        "no-missing-keys": (
-            "it does not look whether all earlier keys have an influence",
-            "return 5 → pass",
         ),
     },
     hints=(
