@@ -346,7 +346,7 @@ check_ring_fault = Exercise(
 
 def best_grid(
     P: int, M: int, H: int, G: int, D: int, T: int, inside: Link, between: Link
-) -> list[float]:
+) -> list[int | float]:
     """Return the columns of the fastest grid, and the seconds of its messages."""
     found = []
     for columns in range(1, P + 1):
