@@ -166,11 +166,12 @@ class RingAttention(torch.autograd.Function):
     ) -> Tensor:
         """Return the output of this rank's queries."""
         wide = partials or promote_to_float32(query[..., :0]).dtype
-        keys, values, output, lse = key, value, None, None
+        packed, output, lse = torch.cat([key, value], dim=-1), None, None
         for step in range(group.size):
             owner = (group.rank - step) % group.size
             if step:
-                keys, values = shift_pair(group, keys, values, len(layout[owner]))
+                packed = shift_rows(group, packed, len(layout[owner]))
+            keys, values = packed.split([key.shape[-1], value.shape[-1]], dim=-1)
             part, part_lse = attend_to_shard(
                 query.to(wide), keys, values, positions, layout[owner], *rules, block
             )
@@ -192,35 +193,31 @@ class RingAttention(torch.autograd.Function):
         rows = [x.unflatten(1, heads) for x in (output, lse, upstream.to(wide))]
         queries = query.to(wide).unflatten(1, heads)
         dquery = torch.zeros_like(queries)
-        dkeys, dvalues = (torch.zeros_like(x, dtype=wide) for x in (key, value))
+        widths = [key.shape[-1], value.shape[-1]]
         # The journey begins again with this rank's own keys: those it held at
         # the end of the forward pass belong to the next rank.
-        keys, values = key, value
+        packed = torch.cat([key, value], dim=-1)
+        sums = torch.zeros_like(packed, dtype=wide)
         for step in range(group.size):
             owner = (group.rank - step) % group.size
             if step:
-                count = len(layout[owner])
-                keys, values = shift_pair(group, keys, values, count)
-                dkeys, dvalues = shift_pair(group, dkeys, dvalues, count)
+                packed = shift_rows(group, packed, len(layout[owner]))
+                sums = shift_rows(group, sums, len(layout[owner]))
             scores = ShardScores(query.shape[-1], positions, layout[owner], *rules)
-            shared = (x.to(wide)[:, :, None] for x in (keys, values))
-            dq, dk, dv = attend_tiled_gradient(queries, *shared, *rows, block, scores)
+            shared = packed.to(wide)[:, :, None].split(widths, dim=-1)
+            dq, *dshared = attend_tiled_gradient(queries, *shared, *rows, block, scores)
             dquery += dq
-            dkeys, dvalues = dkeys + dk[:, :, 0], dvalues + dv[:, :, 0]
+            sums = sums + torch.cat(dshared, dim=-1)[:, :, 0]
         if group.size > 1:
-            dkeys, dvalues = shift_pair(group, dkeys, dvalues, key.shape[-2])
-        grads = dquery.flatten(1, 2).to(query), dkeys.to(key), dvalues.to(value)
+            sums = shift_rows(group, sums, key.shape[-2])
+        grads = dquery.flatten(1, 2), *sums.split(widths, dim=-1)
+        grads = (x.to(query.dtype) for x in grads)
         return (*grads, *[None] * (len(ctx.needs_input_grad) - 3))
 
 
-def shift_pair(
-    group: Group, key: Tensor, value: Tensor, count: int
-) -> tuple[Tensor, Tensor]:
-    """Return the previous rank's keys and values, `count` of them, as one message."""
-    packed = torch.cat([key, value], dim=-1)
-    arrived = group.shift(packed, (*packed.shape[:-2], count, packed.shape[-1]))
-    keys, values = arrived.split([key.shape[-1], value.shape[-1]], dim=-1)
-    return keys, values
+def shift_rows(group: Group, x: Tensor, count: int) -> Tensor:
+    """Return the previous rank's rows, of which there are `count`."""
+    return group.shift(x, (*x.shape[:-2], count, x.shape[-1]))
 
 
 def ring_attention(
