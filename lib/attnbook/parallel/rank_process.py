@@ -32,13 +32,8 @@ def main(rank: int, size: int, folder: Path, timeout: float) -> None:
     calls: queue.SimpleQueue = queue.SimpleQueue()
     threading.Thread(target=read_calls, args=[calls], daemon=True).start()
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method=(folder / "store").as_uri(),
-        rank=rank,
-        world_size=size,
-        timeout=timedelta(seconds=timeout),
-    )
+    store, limit = (folder / "store").as_uri(), timedelta(seconds=timeout)
+    dist.init_process_group("gloo", store, rank=rank, world_size=size, timeout=limit)
     group = DistributedGroup()
     while True:
         number, call = calls.get()
