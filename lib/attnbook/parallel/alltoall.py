@@ -1,12 +1,11 @@
 """Other ways to divide a sequence: all-to-all, gathered keys, caches, states.
 
-In **all-to-all** attention (Ulysses) each rank holds some positions of all heads,
-exchanges them for all positions of some heads, attends as one device would, and
-exchanges the output back. It needs at least as many heads as ranks; a grid of
-ranks does both, all-to-all along its rows and a ring along its columns. With
-**gathered keys** each rank holds all keys for a moment. While decoding, the
-cache is divided and only merged outputs are sent. Linear attention sends the
-sum of each rank's keys, whose size does not depend on the length.
+In **all-to-all** attention (Ulysses) each rank exchanges some positions of all
+heads for all positions of some heads, attends as one device would, and exchanges
+the output back. A grid of ranks does this along its rows, and a ring along its
+columns. With **gathered keys** each rank holds all keys for a moment. While
+decoding, the cache is divided and only outputs are sent. Linear attention sends
+the sum of each rank's keys, whose size does not depend on the length.
 
 Source: all-to-all: Jacobs et al. (2023), section 3,
     https://arxiv.org/abs/2309.14509; both: Fang and Zhao (2024), section 3,
@@ -18,8 +17,6 @@ Axes: B batch, H heads, G groups (key-value heads), T positions of the sequence,
     t and s positions that one rank holds, D width of query and key, E of
     values, F features; P ranks
 """
-
-from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Int
@@ -36,7 +33,6 @@ from attnbook.attention.tiled import BLOCK_SIZE, merge, promote_to_float32
 from attnbook.parallel.groups import (
     Group,
     exchange_parts,
-    gather_from_ranks,
     require_alike,
 )
 from attnbook.parallel.heads import divide_heads
@@ -73,12 +69,7 @@ def heads_to_sequence(
     return torch.cat(exchange_parts(parts, shapes, group), dim=1)
 
 
-def grid_layout(
-    length: int,
-    ring: int,
-    columns: int,
-    make: Callable[[int, int], Layout] = zigzag,
-) -> Layout:
+def grid_layout(length: int, ring: int, columns: int, make=zigzag) -> Layout:
     """Return `make`'s layout of a ring, each shard divided over a row of ranks."""
     return [p for shard in make(length, ring) for p in shard.tensor_split(columns)]
 
@@ -121,20 +112,15 @@ def grid_attention(
 
 
 def all_to_all_attention(
-    query: Tensor, key: Tensor, value: Tensor, group: Group, layout: Layout, **rules
-) -> Tensor:
+    query, key, value, group: Group, layout: Layout, causal=False, key_lengths=None
+) -> Float[Tensor, "B H t E"]:
     """Return `grid_attention` with one row: computed for some heads at a time."""
-    return grid_attention(query, key, value, group, group.size, layout, **rules)
+    rules = layout, causal, key_lengths
+    return grid_attention(query, key, value, group, group.size, *rules)
 
 
 def gather_attention(
-    query: Float[Tensor, "B H t D"],
-    key: Float[Tensor, "B G t D"],
-    value: Float[Tensor, "B G t E"],
-    group: Group,
-    layout: Layout,
-    causal: bool = False,
-    key_lengths: Int[Tensor, " B"] | None = None,
+    query, key, value, group: Group, layout: Layout, causal=False, key_lengths=None
 ) -> Float[Tensor, "B H t E"]:
     """Return this rank's part of attention, with the keys of all ranks gathered.
 
@@ -142,8 +128,9 @@ def gather_attention(
     grows with the length of the whole sequence.
     """
     check_shards(query, key, value, group, layout)
-    sizes = [len(p) for p in layout]
-    packed = gather_from_ranks(torch.cat([key, value], dim=-1), group, sizes)
+    packed = torch.cat([key, value], dim=-1)
+    shapes = [(*key.shape[:2], len(p), packed.shape[-1]) for p in layout]
+    packed = torch.cat(exchange_parts([packed] * group.size, shapes, group), dim=2)
     every, order = torch.cat([*layout]).sort()
     parts = packed[:, :, order].split([key.shape[-1], value.shape[-1]], dim=-1)
     rules = layout[group.rank], (causal, key_lengths), None, BLOCK_SIZE
@@ -160,20 +147,17 @@ def decode_divided(
 ) -> Float[Tensor, "B H T E"]:
     """Return attention of new queries to a cache that is divided over the ranks.
 
-    Each rank attends to its own s keys, of which there may be none; only outputs
-    and their logsumexp are sent, in float32 at least. The queries and the output
-    are equal on every rank.
-
-    Args:
-        key_lengths: how many of this rank's keys each sequence has.
+    Each rank attends to its own s keys, of which there may be none, and of which
+    each sequence has `key_lengths`; only outputs and their logsumexp are sent, in
+    float32 at least. The queries and the output are equal on every rank.
 
     Raises:
         ValueError: on every rank, if the tensors of any do not fit.
     """
     devices = sorted({str(x.device) for x in (query, key, value)})
-    wrong = f"rank {group.rank} has tensors on {', '.join(devices)}"
-    sizes = *query.shape, *key.shape[:2], value.shape[-1]
-    error = wrong if len(devices) > 1 else None
+    error, sizes = None, (*query.shape, *key.shape[:2], value.shape[-1])
+    if len(devices) > 1:
+        error = f"rank {group.rank} has tensors on {', '.join(devices)}"
     require_alike(group, error, sizes=sizes, type=query.dtype)
     positions = [torch.arange(x.shape[-2], device=x.device) for x in (query, key)]
     output, lse = attend_to_shard(
@@ -201,7 +185,8 @@ def attend_linear_divided(
     _, phi_key = compute_features(query, key, value, features)
     sums = phi_key.transpose(-2, -1) @ append_ones(value)
     require_alike(group, state=tuple(sums.shape))
-    every = gather_from_ranks(sums[None], group, [1] * group.size, dim=0)
-    before = every[: group.rank].sum(dim=0)
+    every = exchange_parts([sums] * group.size, [sums.shape] * group.size, group)
+    # A sum of none, on rank 0, depends on them too: it takes part backwards.
+    before = torch.stack(every)[: group.rank].sum(dim=0)
     state, normalizer = before[..., :-1], before[..., -1]
     return attend_linear_chunked(query, key, value, state, normalizer, features).output

@@ -18,7 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-Shape = Sequence[int]
+Parts = Sequence[Tensor]
+Shapes = Sequence[Sequence[int]]
 
 
 class Board:
@@ -68,7 +69,7 @@ class Group:
         """Return how many tensors this rank has sent to another one."""
         return self._messages.total()
 
-    def shift(self, x: Tensor, shape: Shape | None = None) -> Tensor:
+    def shift(self, x: Tensor, shape: Sequence[int] | None = None) -> Tensor:
         """Send a tensor to the next rank; return what the previous one sends.
 
         The last rank sends to the first. What arrives has the shape of `x`
@@ -79,21 +80,16 @@ class Group:
         self._count("shift", x.nbytes, 1)
         return self._shift(x.contiguous(), x.shape if shape is None else shape)
 
-    def all_to_all(
-        self, parts: Sequence[Tensor], shapes: Sequence[Shape] | None = None
-    ) -> list[Tensor]:
+    def all_to_all(self, parts: Parts, shapes: Shapes | None = None) -> list[Tensor]:
         """Send part p to rank p; return what each rank sends here.
 
         What arrives has the shapes of the parts unless `shapes` are given.
         """
         return self._exchange("all_to_all", parts, shapes or [x.shape for x in parts])
 
-    def all_gather(
-        self, x: Tensor, shapes: Sequence[Shape] | None = None
-    ) -> list[Tensor]:
-        """Return the tensors of all ranks, of these shapes or that of `x`."""
-        parts = [x.contiguous()] * self.size
-        return self._exchange("all_gather", parts, shapes or [x.shape] * self.size)
+    def all_gather(self, x: Tensor) -> list[Tensor]:
+        """Return the tensors of all ranks, which have one shape."""
+        return self._exchange("all_gather", [x] * self.size, [x.shape] * self.size)
 
     def all_reduce(self, x: Tensor) -> Tensor:
         """Return the sum of the tensors of all ranks."""
@@ -109,21 +105,17 @@ class Group:
         self.sent[name] += sent
         self._messages[name] += messages
 
-    def _exchange(
-        self, name: str, parts: Sequence[Tensor], shapes: Sequence[Shape]
-    ) -> list[Tensor]:
+    def _exchange(self, name: str, parts: Parts, shapes: Shapes) -> list[Tensor]:
         if len(parts) != self.size:
             raise ValueError(f"{self.size} ranks need as many parts, not {len(parts)}")
         others = sum(x.nbytes for p, x in enumerate(parts) if p != self.rank)
         self._count(name, others, self.size - 1)
         return self._all_to_all([x.contiguous() for x in parts], shapes)
 
-    def _shift(self, x: Tensor, shape: Shape) -> Tensor:
+    def _shift(self, x: Tensor, shape: Sequence[int]) -> Tensor:
         return self.board.exchange(self.rank, x)[self.rank - 1].reshape(shape).clone()
 
-    def _all_to_all(
-        self, parts: Sequence[Tensor], shapes: Sequence[Shape]
-    ) -> list[Tensor]:
+    def _all_to_all(self, parts: Parts, shapes: Shapes) -> list[Tensor]:
         rows = zip(self.board.exchange(self.rank, parts), shapes, strict=True)
         return [row[self.rank].reshape(shape).clone() for row, shape in rows]
 
@@ -144,7 +136,7 @@ class DistributedGroup(Group):
     def __init__(self, handle: dist.ProcessGroup | None = None):
         if not (dist.is_available() and dist.is_initialized()):
             raise ValueError(
-                "no process group has been started: call run_on_ranks, or "
+                "no process group has been started: call Ranks(P).run, or "
                 "torch.distributed.init_process_group in every process"
             )
         super().__init__()
@@ -161,12 +153,12 @@ class DistributedGroup(Group):
         if columns not in self._grids:
             # Every process has to make every group, its own or not.
             grid = torch.arange(self.size).unflatten(0, (-1, columns))
-            made = [dist.new_group(line.tolist()) for line in (*grid, *grid.T)]
-            row, column = divmod(self.rank, columns)
-            lines = [DistributedGroup(made[i]) for i in (row, len(grid) + column)]
-            for line in lines:
+            lines = [x.tolist() for x in (*grid, *grid.T)]
+            made = [(dist.new_group(line), line) for line in lines]
+            own = [DistributedGroup(x) for x, line in made if self.rank in line]
+            for line in own:
                 line.sent, line._messages = self.sent, self._messages
-            self._grids[columns] = tuple(lines)
+            self._grids[columns] = tuple(own)
         return self._grids[columns]
 
     def gather_objects(self, thing: object) -> list:
@@ -175,7 +167,7 @@ class DistributedGroup(Group):
         dist.all_gather_object(found, thing, group=self.handle)
         return found
 
-    def _shift(self, x: Tensor, shape: Shape) -> Tensor:
+    def _shift(self, x: Tensor, shape: Sequence[int]) -> Tensor:
         arrived = x.new_empty(shape)
         there, here = ((self.rank + n) % self.size for n in (1, -1))
         sent = dist.P2POp(dist.isend, x, group=self.handle, group_peer=there)
@@ -184,9 +176,7 @@ class DistributedGroup(Group):
             work.wait()
         return arrived
 
-    def _all_to_all(
-        self, parts: Sequence[Tensor], shapes: Sequence[Shape]
-    ) -> list[Tensor]:
+    def _all_to_all(self, parts: Parts, shapes: Shapes) -> list[Tensor]:
         counts, sizes = [x.numel() for x in parts], [prod(shape) for shape in shapes]
         sent = torch.cat([x.flatten() for x in parts])
         arrived = sent.new_empty(sum(sizes))
@@ -247,7 +237,7 @@ class _SumOverRanks(torch.autograd.Function):
 
 class _ExchangeParts(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, group: Group, shapes: Sequence[Shape], *parts: Tensor) -> tuple:
+    def forward(ctx, group: Group, shapes: Shapes, *parts: Tensor) -> tuple:
         ctx.group, ctx.shapes = group, [x.shape for x in parts]
         return tuple(group.all_to_all(parts, shapes))
 
@@ -274,20 +264,9 @@ def sum_over_ranks(x: Tensor, group: Group) -> Tensor:
     return _SumOverRanks.apply(x, group)
 
 
-def exchange_parts(
-    parts: Sequence[Tensor], shapes: Sequence[Shape], group: Group
-) -> list[Tensor]:
-    """Return `Group.all_to_all` of the parts; gradients go the other way."""
-    return [*_ExchangeParts.apply(group, shapes, *parts)]
+def exchange_parts(parts: Parts, shapes: Shapes, group: Group) -> list[Tensor]:
+    """Return `Group.all_to_all` of the parts; gradients go the other way.
 
-
-def gather_from_ranks(
-    x: Tensor, group: Group, sizes: Sequence[int], dim: int = -2
-) -> Tensor:
-    """Return all ranks' x, one after the other along a dimension of these sizes.
-
-    Its gradient is summed over the ranks, each of which may use all of it.
+    With P times one tensor, all ranks gather it, and its gradient is their sum.
     """
-    before, after = x.shape[: dim % x.ndim], x.shape[dim % x.ndim + 1 :]
-    shapes = [(*before, size, *after) for size in sizes]
-    return torch.cat(exchange_parts([x] * group.size, shapes, group), dim)
+    return [*_ExchangeParts.apply(group, shapes, *parts)]

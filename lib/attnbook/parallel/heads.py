@@ -66,28 +66,25 @@ def divide_heads(heads: int, groups: int, ranks: int) -> list[HeadShare]:
     ]
 
 
-class SlicedLinear(nn.Module):
-    """A linear layer with some rows and columns of another's weights.
+class ColumnParallelLinear(nn.Module):
+    """A linear layer of which this rank computes some outputs.
 
-    The gradient is summed over the ranks that have copies of them.
+    These are columns of W in x W, and rows of a PyTorch layer's weights. Their
+    gradient is summed over the ranks that have copies of them.
     """
 
     def __init__(
-        self,
-        linear: nn.Linear,
-        group: Group,
-        rows: slice = slice(None),
-        columns: slice = slice(None),
-        copies: Sequence[int] = (),
+        self, linear: nn.Linear, group: Group, rows: slice, copies: Sequence[int] = ()
     ):
         super().__init__()
         self.group, self.copies = group, copies
-        self.weight = nn.Parameter(linear.weight.detach()[rows, columns].clone())
-        bias = linear.bias
-        self.bias = None if bias is None else nn.Parameter(bias.detach()[rows].clone())
+        self.weight, self.bias = (
+            None if x is None else nn.Parameter(x.detach()[rows].clone())
+            for x in (linear.weight, linear.bias)
+        )
 
     def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T O"]:
-        """Return these rows' outputs, of these columns' inputs."""
+        """Return this rank's outputs."""
         weights = self.weight, self.bias
         if len(self.copies) > 1:
             weights = (
@@ -97,35 +94,17 @@ class SlicedLinear(nn.Module):
         return F.linear(x, *weights)
 
 
-def find_slice(size: int, group: Group) -> slice:
-    """Return this rank's part of an axis, or raise ValueError if parts differ."""
-    share = divide_heads(size, size, group.size)[group.rank].queries
-    return slice(share.start, share.stop)
-
-
-class ColumnParallelLinear(SlicedLinear):
-    """A linear layer of which this rank computes an equal share of the outputs.
-
-    These are columns of W in x W, and rows of a PyTorch layer's weights.
-    """
-
-    def __init__(self, linear: nn.Linear, group: Group):
-        super().__init__(linear, group, find_slice(linear.out_features, group))
-
-    def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T O"]:
-        """Return this rank's columns of the output; the gradient on x is summed."""
-        return super().forward(copy_to_ranks(x, self.group))
-
-
-class RowParallelLinear(SlicedLinear):
+class RowParallelLinear(nn.Module):
     """A linear layer of which this rank reads some inputs; outputs are summed.
 
-    These are an equal share unless `columns` are given. The bias is added once.
+    The bias is added once.
     """
 
-    def __init__(self, linear: nn.Linear, group: Group, columns: slice | None = None):
-        columns = columns or find_slice(linear.in_features, group)
-        super().__init__(linear, group, columns=columns)
+    def __init__(self, linear: nn.Linear, group: Group, columns: slice):
+        super().__init__()
+        self.group, bias = group, linear.bias
+        self.weight = nn.Parameter(linear.weight.detach()[:, columns].clone())
+        self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
 
     def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T O"]:
         """Return the whole output, of this rank's columns of the input."""
@@ -151,9 +130,9 @@ class TensorParallelAttention(nn.Module):
         copies = [r for r, s in enumerate(shares) if s.keys == self.share.keys]
         width = attention.query.out_features // attention.heads
         rows, shared = (slice(x.start * width, x.stop * width) for x in self.share)
-        self.query = SlicedLinear(attention.query, group, rows)
-        self.key = SlicedLinear(attention.key, group, shared, copies=copies)
-        self.value = SlicedLinear(attention.value, group, shared, copies=copies)
+        self.query = ColumnParallelLinear(attention.query, group, rows)
+        self.key = ColumnParallelLinear(attention.key, group, shared, copies)
+        self.value = ColumnParallelLinear(attention.value, group, shared, copies)
         self.output = RowParallelLinear(attention.output, group, rows)
 
     def forward(
@@ -165,9 +144,9 @@ class TensorParallelAttention(nn.Module):
             ValueError: on every rank, if x differs in shape between the ranks, or
                 is not where the weights are.
         """
-        home, rank = self.query.weight.device, self.group.rank
-        wrong = f"x is on {x.device} but the weights of rank {rank} on {home}"
-        error = wrong if x.device != home else None
+        home, error = self.query.weight.device, None
+        if x.device != home:
+            error = f"rank {self.group.rank} has x on {x.device}, weights on {home}"
         require_alike(self.group, error, shape=tuple(x.shape))
         queries, keys = self.share
         if mask is not None and mask.ndim > 2 and mask.shape[-3] == self.heads:

@@ -37,8 +37,7 @@ def count_key_numbers(sizes: Sizes, ranks: int) -> int:
     """Return how many numbers one rank's keys and values have, or raise ValueError."""
     if sizes.T % ranks or sizes.S % ranks:
         raise ValueError(
-            f"{sizes.T} queries and {sizes.S} keys do not divide over {ranks} ranks: "
-            "shards would differ"
+            f"{sizes.T} queries and {sizes.S} keys do not divide over {ranks} ranks"
         )
     return sizes.B * sizes.G * sizes.S // ranks * (sizes.D + sizes.E)
 
@@ -141,20 +140,16 @@ class Link:
     seconds_per_byte: float
 
     def predict(self, messages: int, sent: int) -> float:
-        """Return the seconds of messages one after another, `sent` bytes in all."""
+        """Return the seconds of messages one after another, of so many bytes."""
         return messages * self.latency + sent * self.seconds_per_byte
 
 
 def fit_link(sent: Sequence[int], seconds: Sequence[float]) -> Link:
-    """Return the link that fits measured messages best, by relative error.
-
-    Raises:
-        ValueError: if there are not two different sizes, or not as many times.
-    """
+    """Return the link that fits messages best, by relative error, or ValueError."""
     if len(sent) != len(seconds) or len({*sent}) < 2:
         raise ValueError(
-            f"a line through messages needs two sizes and a time for each, not "
-            f"{len({*sent})} sizes and {len(seconds)} times for {len(sent)} messages"
+            f"a line needs two sizes of messages and a time for each, not "
+            f"{len({*sent})} sizes and {len(seconds)} times"
         )
     times = torch.tensor(seconds, dtype=torch.float64)
     columns = torch.stack([torch.ones_like(times), torch.tensor(sent).double()], 1)

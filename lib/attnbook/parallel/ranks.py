@@ -1,15 +1,18 @@
 """Starting ranks from a notebook or a script, and ending them whatever happens.
 
 Each rank is a fresh Python process: nothing is forked, so no lock or thread is
-copied, and a script needs no `if __name__ == "__main__"`. Functions and results
-travel by cloudpickle, so that a function may be defined in a notebook's cell.
+copied, and a script needs no `if __name__ == "__main__"`. Messages go through
+gloo, on this machine only. Functions and results travel by cloudpickle, so that a
+function may be defined in a notebook's cell.
 
 Source: https://docs.pytorch.org/docs/stable/distributed.html
 """
 
 import contextlib
+import io
 import os
 import pickle
+import queue
 import subprocess
 import sys
 import tempfile
@@ -17,18 +20,21 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
 import cloudpickle
+import torch
+import torch.distributed as dist
 
-from attnbook.parallel.groups import Board, Group
+from attnbook.parallel.groups import Board, DistributedGroup, Group
 
 LIMIT = 60.0  # seconds for a call
 START_LIMIT = 120.0  # seconds until all ranks have imported PyTorch and met
 GRACE = 1.0  # seconds in which the others can report after a rank has failed
 POLL = 0.002
-MODULE = "attnbook.parallel.rank_process"
+CODE = "from attnbook.parallel.ranks import serve; serve()"
 
 
 class RankError(RuntimeError):
@@ -111,7 +117,7 @@ class Ranks:
             words = [rank, self.size, self._folder.name, timeout]
             with Path(self._folder.name, f"{rank}.log").open("wb") as log:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", MODULE, *map(str, words)],
+                    [sys.executable, "-c", CODE, *map(str, words)],
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
@@ -149,17 +155,6 @@ class Ranks:
         return Report(error=left, traceback=log)
 
 
-def run_on_ranks(
-    function: Callable, size: int, *args: object, limit: float | int = LIMIT
-) -> list:
-    """Return function(group, *args) of each of P new processes; see `Ranks`.
-
-    The group's messages go through gloo, on this machine only.
-    """
-    with Ranks(size, limit) as ranks:
-        return ranks.run(function, *args)
-
-
 def run_in_threads(
     function: Callable, size: int, *args: object, limit: float | int = LIMIT
 ) -> list:
@@ -167,7 +162,7 @@ def run_in_threads(
 
     The threads exchange tensors and count bytes as processes do. They share
     all other memory, the random numbers included. Arguments and errors are those
-    of `run_on_ranks`, but a thread that does not end is left behind.
+    of `Ranks`, but a thread that does not end is left behind.
     """
     board, reports = Board(size, limit), {}
 
@@ -226,3 +221,37 @@ def wait_for_reports(
         why = f"; rank {done} had returned and sends nothing more" if done else ""
         raise RankError(f"rank {late} had not finished after {limit:g} s{why}")
     return [reports[rank] for rank in range(size)]
+
+
+def read_calls(calls: queue.SimpleQueue) -> None:
+    """Put what arrives into the queue; end this process when nothing can arrive."""
+    while True:
+        try:
+            calls.put(pickle.load(sys.stdin.buffer))
+        except EOFError:
+            os._exit(0)
+
+
+def serve() -> None:
+    """Be a rank: join the group, run what arrives, store what it returns."""
+    rank, size, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    calls: queue.SimpleQueue = queue.SimpleQueue()
+    threading.Thread(target=read_calls, args=[calls], daemon=True).start()
+    torch.set_num_threads(1)
+    store, limit = (folder / "store").as_uri(), timedelta(seconds=float(sys.argv[4]))
+    dist.init_process_group("gloo", store, rank=rank, world_size=size, timeout=limit)
+    group = DistributedGroup()
+    while True:
+        number, call = calls.get()
+        group.reset()
+        printed = io.StringIO()
+        try:
+            function, args = pickle.loads(call)
+            with contextlib.redirect_stdout(printed):
+                result = function(group, *args)
+            report = cloudpickle.dumps(Report(result, printed.getvalue()))
+        except Exception as error:
+            report = pickle.dumps(report_error(error))
+        part = folder / f"{rank}-{number}.part"
+        part.write_bytes(report)
+        part.replace(part.with_suffix(".pickle"))

@@ -6,10 +6,6 @@ chapter 11 merges tiles. After P - 1 messages every query has met every key. In
 the backward pass the keys make the same journey again, and the sums of their
 gradients travel with them, P messages, back to where the keys belong.
 
-With a causal mask, rank r of contiguous positions has keys to attend to in only
-r + 1 of the P steps, but waits in all of them. In the zigzag layout each rank
-holds one early and one late run of positions, so that all have equal work.
-
 Source: Liu et al. (2023), section 3, https://arxiv.org/abs/2310.01889; the
     backward pass with the saved logsumexp: Dao (2023), algorithm 2,
     https://arxiv.org/abs/2307.08691; zigzag: Llama Team (2024), section 3.3.2,
@@ -70,15 +66,13 @@ def join_shards(shards: Sequence[Tensor], layout: Layout, dim: int = -2) -> Tens
 
 
 class ShardScores(TileScores):
-    """Scores of queries and keys of these positions in the sequence.
+    """Scores of queries and keys of these positions; see `ring_attention`.
 
     A tile beyond the last key that any of its queries can attend to is not
-    computed. Keys from `key_lengths` (B,) on are padding.
+    computed.
     """
 
-    def __init__(
-        self, width: int, rows: Positions, columns: Positions, causal, key_lengths
-    ):
+    def __init__(self, width: int, rows, columns, causal, key_lengths):
         super().__init__(len(columns), width**-0.5)
         self.rows, self.columns = rows, columns
         self.causal, self.key_lengths = causal, key_lengths
