@@ -1,12 +1,11 @@
 """Other ways to divide a sequence: all-to-all, gathered keys, caches, states.
 
-In **all-to-all** attention (Ulysses) each rank holds some positions of all heads,
-exchanges them for all positions of some heads, attends as one device would, and
-exchanges the output back. It needs at least as many heads as ranks; a grid of
-ranks does both, all-to-all along its rows and a ring along its columns. With
-**gathered keys** each rank holds all keys for a moment. While decoding, the
-cache is divided and only merged outputs are sent. Linear attention sends the
-sum of each rank's keys, whose size does not depend on the length.
+In **all-to-all** attention (Ulysses) each rank exchanges some positions of all
+heads for all positions of some heads, attends as one device would, and exchanges
+the output back. A grid of ranks does this along its rows, and a ring along its
+columns. With **gathered keys** each rank holds all keys for a moment. While
+decoding, the cache is divided and only outputs are sent. Linear attention sends
+the sum of each rank's keys, whose size does not depend on the length.
 
 Source: all-to-all: Jacobs et al. (2023), section 3,
     https://arxiv.org/abs/2309.14509; both: Fang and Zhao (2024), section 3,
@@ -19,8 +18,6 @@ Axes: B batch, H heads, G groups (key-value heads), T positions of the sequence,
     values, F features; P ranks
 """
 
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -32,13 +29,11 @@ from attnbook.attention.linear import (
     compute_features,
     elu_plus_one,
 )
-from attnbook.attention.tiled import merge, promote_to_float32
+from attnbook.attention.tiled import BLOCK_SIZE, merge, promote_to_float32
 from attnbook.parallel.groups import (
     Group,
     exchange_parts,
-    gather_from_ranks,
     require_alike,
-    require_all,
 )
 from attnbook.parallel.heads import divide_heads
 from attnbook.parallel.ring import (
@@ -74,34 +69,8 @@ def heads_to_sequence(
     return torch.cat(exchange_parts(parts, shapes, group), dim=1)
 
 
-def all_to_all_attention(
-    query: Float[Tensor, "B H t D"],
-    key: Float[Tensor, "B G t D"],
-    value: Float[Tensor, "B G t E"],
-    group: Group,
-    layout: Layout,
-    causal: bool = False,
-    key_lengths: Int[Tensor, " B"] | None = None,
-) -> Float[Tensor, "B H t E"]:
-    """Return this rank's part of attention, computed for some heads at a time.
-
-    Arguments and errors are those of `grid_attention`, with one row of ranks.
-    """
-    return grid_attention(
-        query, key, value, group, group.size, layout, causal, key_lengths
-    )
-
-
-def grid_layout(
-    length: int,
-    ring: int,
-    columns: int,
-    make: Callable[[int, int], Layout] = zigzag,
-) -> Layout:
-    """Return a layout of a ring's shards, each divided over one row of the grid.
-
-    A column has `ring` ranks, and a row `columns`; `make` is the ring's layout.
-    """
+def grid_layout(length: int, ring: int, columns: int, make=zigzag) -> Layout:
+    """Return `make`'s layout of a ring, each shard divided over a row of ranks."""
     return [p for shard in make(length, ring) for p in shard.tensor_split(columns)]
 
 
@@ -117,16 +86,21 @@ def grid_attention(
 ) -> Float[Tensor, "B H t E"]:
     """Return this rank's part of attention by all-to-all in rows, rings in columns.
 
-    Rank r is in row r // columns and column r % columns. Key heads are repeated
-    if a row has more ranks. The other arguments are those of `ring_attention`.
+    Rank r is in row r // columns and column r % columns; several rows need
+    processes. Key heads are repeated if a row has more ranks. The other arguments
+    are those of `ring_attention`.
 
     Raises:
-        ValueError: on every rank, as `ring_attention`, and if the heads do not
-            divide over a row.
+        ValueError: on every rank, as `ring_attention`, and if the ranks do not
+            divide into rows, or the heads over a row.
     """
     check_shards(query, key, value, group, layout)
+    if group.size % columns:
+        raise ValueError(
+            f"{group.size} ranks do not divide into rows of {columns} ranks"
+        )
     divide_heads(query.shape[1], key.shape[1], columns)
-    row, column = group.split(columns)
+    row, column = (group, Group()) if columns == group.size else group.split(columns)
     rows = [layout[r : r + columns] for r in range(0, group.size, columns)]
     own, copies = rows[column.rank], max(columns // key.shape[1], 1)
     if copies > 1:
@@ -137,14 +111,16 @@ def grid_attention(
     return heads_to_sequence(output, row, own)
 
 
+def all_to_all_attention(
+    query, key, value, group: Group, layout: Layout, causal=False, key_lengths=None
+) -> Float[Tensor, "B H t E"]:
+    """Return `grid_attention` with one row: computed for some heads at a time."""
+    rules = layout, causal, key_lengths
+    return grid_attention(query, key, value, group, group.size, *rules)
+
+
 def gather_attention(
-    query: Float[Tensor, "B H t D"],
-    key: Float[Tensor, "B G t D"],
-    value: Float[Tensor, "B G t E"],
-    group: Group,
-    layout: Layout,
-    causal: bool = False,
-    key_lengths: Int[Tensor, " B"] | None = None,
+    query, key, value, group: Group, layout: Layout, causal=False, key_lengths=None
 ) -> Float[Tensor, "B H t E"]:
     """Return this rank's part of attention, with the keys of all ranks gathered.
 
@@ -152,12 +128,13 @@ def gather_attention(
     grows with the length of the whole sequence.
     """
     check_shards(query, key, value, group, layout)
-    sizes = [len(p) for p in layout]
-    packed = gather_from_ranks(torch.cat([key, value], dim=-1), group, sizes)
+    packed = torch.cat([key, value], dim=-1)
+    shapes = [(*key.shape[:2], len(p), packed.shape[-1]) for p in layout]
+    packed = torch.cat(exchange_parts([packed] * group.size, shapes, group), dim=2)
     every, order = torch.cat([*layout]).sort()
     parts = packed[:, :, order].split([key.shape[-1], value.shape[-1]], dim=-1)
-    own, rules = layout[group.rank], (causal, key_lengths)
-    return RingAttention.apply(query, *parts, Group(), [every], own, rules)
+    rules = layout[group.rank], (causal, key_lengths), None, BLOCK_SIZE
+    return RingAttention.apply(query, *parts, Group(), [every], *rules)
 
 
 @torch.no_grad()
@@ -170,34 +147,27 @@ def decode_divided(
 ) -> Float[Tensor, "B H T E"]:
     """Return attention of new queries to a cache that is divided over the ranks.
 
-    Each rank attends to its own keys; only outputs and their logsumexp are
-    sent, in float32 at least. The output is equal on every rank.
-
-    Args:
-        query: of the new tokens, equal on every rank.
-        key: of earlier tokens, this rank's; s may differ, and be 0.
-        value: likewise.
-        group: this rank's.
-        key_lengths: how many of this rank's keys each sequence has.
+    Each rank attends to its own s keys, of which there may be none, and of which
+    each sequence has `key_lengths`; only outputs and their logsumexp are sent, in
+    float32 at least. The queries and the output are equal on every rank.
 
     Raises:
         ValueError: on every rank, if the tensors of any do not fit.
     """
-    devices = {str(x.device) for x in (query, key, value)}
-    wrong = f"rank {group.rank} has tensors on {', '.join(sorted(devices))}"
-    require_all(group, wrong if len(devices) > 1 else None)
-    sizes = *query.shape, *key.shape[:2], value.shape[-1]
-    require_alike(group, sizes=sizes, type=query.dtype)
+    devices = sorted({str(x.device) for x in (query, key, value)})
+    error, sizes = None, (*query.shape, *key.shape[:2], value.shape[-1])
+    if len(devices) > 1:
+        error = f"rank {group.rank} has tensors on {', '.join(devices)}"
+    require_alike(group, error, sizes=sizes, type=query.dtype)
     positions = [torch.arange(x.shape[-2], device=x.device) for x in (query, key)]
     output, lse = attend_to_shard(
         promote_to_float32(query), key, value, *positions, key_lengths=key_lengths
     )
     packed = torch.cat([output, lse[..., None]], dim=-1)
-    parts = [(x[..., :-1], x[..., -1]) for x in group.all_gather(packed)]
-    output, lse = parts[0]
-    for part in parts[1:]:
-        output, lse = merge(output, lse, *part)
-    return output.to(query.dtype)
+    for rank, x in enumerate(group.all_gather(packed)):
+        part = x[..., :-1], x[..., -1]
+        merged = merge(*merged, *part) if rank else part
+    return merged[0].to(query.dtype)
 
 
 def attend_linear_divided(
@@ -215,7 +185,8 @@ def attend_linear_divided(
     _, phi_key = compute_features(query, key, value, features)
     sums = phi_key.transpose(-2, -1) @ append_ones(value)
     require_alike(group, state=tuple(sums.shape))
-    every = gather_from_ranks(sums[None], group, [1] * group.size, dim=0)
-    before = every[: group.rank].sum(dim=0)
+    every = exchange_parts([sums] * group.size, [sums.shape] * group.size, group)
+    # A sum of none, on rank 0, depends on them too: it takes part backwards.
+    before = torch.stack(every)[: group.rank].sum(dim=0)
     state, normalizer = before[..., :-1], before[..., -1]
     return attend_linear_chunked(query, key, value, state, normalizer, features).output

@@ -1,9 +1,8 @@
 """Groups of ranks: counted messages, agreement, and collectives with gradients.
 
 A **rank** is one of P processes (or, for exercises and quick checks, threads)
-that run the same code on different parts of the data. What they send each other
-passes through a `Group`, which counts it. A collective of `torch.distributed` in
-the middle of a graph is no part of the graph; the functions at the end are.
+that run the same code on different parts of the data. A collective in the middle
+of a graph is no part of the graph; the functions at the end are.
 
 Source: the two functions around a divided layer: Shoeybi et al. (2019),
     section 3 and figure 3, https://arxiv.org/abs/1909.08053
@@ -17,14 +16,30 @@ from math import prod
 
 import torch
 import torch.distributed as dist
-from jaxtyping import Shaped
 from torch import Tensor
 
-Shape = Sequence[int]
+Parts = Sequence[Tensor]
+Shapes = Sequence[Sequence[int]]
+
+
+class Board:
+    """Where threads leave what they send each other, for at most `limit` seconds."""
+
+    def __init__(self, size: int = 1, limit: float | None = None):
+        self.slots: list = [None] * size
+        self.barrier = threading.Barrier(size, timeout=limit)
+
+    def exchange(self, rank: int, thing: object) -> list:
+        """Leave a thing; return those of all threads once they have left theirs."""
+        self.slots[rank] = thing
+        self.barrier.wait()
+        found = [*self.slots]
+        self.barrier.wait()
+        return found
 
 
 class Group:
-    """One rank's place in a group, and what it has sent; by itself, of one rank.
+    """One rank's place among the threads of a board; without one, a single rank.
 
     Attributes:
         rank: this rank's number, from 0.
@@ -33,11 +48,11 @@ class Group:
             all-reduce they are those of a ring, 2 (P - 1) / P of the tensor.
     """
 
-    def __init__(self, rank: int = 0, size: int = 1, parent: "Group | None" = None):
-        self.rank, self.size = rank, size
-        # Rows and columns of a group count for the group.
-        self.sent: Counter[str] = parent.sent if parent else Counter()
-        self._messages: Counter[str] = parent._messages if parent else Counter()
+    def __init__(self, rank: int = 0, board: Board | None = None):
+        self.board = board or Board()
+        self.rank, self.size = rank, len(self.board.slots)
+        self.sent: Counter[str] = Counter()
+        self._messages: Counter[str] = Counter()
 
     def reset(self) -> None:
         """Count from 0 again."""
@@ -54,44 +69,29 @@ class Group:
         """Return how many tensors this rank has sent to another one."""
         return self._messages.total()
 
-    def shift(
-        self, x: Shaped[Tensor, "..."], shape: Shape | None = None
-    ) -> Shaped[Tensor, "..."]:
+    def shift(self, x: Tensor, shape: Sequence[int] | None = None) -> Tensor:
         """Send a tensor to the next rank; return what the previous one sends.
 
         The last rank sends to the first. What arrives has the shape of `x`
         unless `shape` is given.
         """
+        if self.size == 1:
+            return x.clone()
         self._count("shift", x.nbytes, 1)
         return self._shift(x.contiguous(), x.shape if shape is None else shape)
 
-    def all_to_all(
-        self, parts: Sequence[Tensor], shapes: Sequence[Shape] | None = None
-    ) -> list[Tensor]:
+    def all_to_all(self, parts: Parts, shapes: Shapes | None = None) -> list[Tensor]:
         """Send part p to rank p; return what each rank sends here.
 
         What arrives has the shapes of the parts unless `shapes` are given.
         """
-        self._count_parts("all_to_all", parts)
-        shapes = [x.shape for x in parts] if shapes is None else shapes
-        return self._all_to_all([x.contiguous() for x in parts], shapes)
+        return self._exchange("all_to_all", parts, shapes or [x.shape for x in parts])
 
-    def all_gather(
-        self, x: Shaped[Tensor, "..."], shapes: Sequence[Shape] | None = None
-    ) -> list[Tensor]:
-        """Return the tensors of all ranks, of these shapes or that of `x`."""
-        parts = [x.contiguous()] * self.size
-        self._count_parts("all_gather", parts)
-        return self._all_to_all(parts, shapes or [x.shape] * self.size)
+    def all_gather(self, x: Tensor) -> list[Tensor]:
+        """Return the tensors of all ranks, which have one shape."""
+        return self._exchange("all_gather", [x] * self.size, [x.shape] * self.size)
 
-    def reduce_scatter(self, parts: Sequence[Tensor]) -> Tensor:
-        """Return the sum over the ranks of the parts for this one."""
-        self._count_parts("reduce_scatter", parts)
-        shapes = [parts[self.rank].shape] * self.size
-        arrived = self._all_to_all([x.contiguous() for x in parts], shapes)
-        return torch.stack(arrived).sum(dim=0)
-
-    def all_reduce(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
+    def all_reduce(self, x: Tensor) -> Tensor:
         """Return the sum of the tensors of all ranks."""
         others = self.size - 1
         self._count("all_reduce", 2 * others * x.nbytes // self.size, 2 * others)
@@ -99,50 +99,28 @@ class Group:
 
     def gather_objects(self, thing: object) -> list:
         """Return a small Python value of each rank; this is not counted."""
-        return [thing]
-
-    def split(self, columns: int) -> tuple["Group", "Group"]:
-        """Return this rank's row and column of a grid of the ranks.
-
-        Rank r is in row r // columns and in column r % columns.
-
-        Raises:
-            ValueError: if the ranks do not fill such a grid.
-        """
-        if columns < 1 or self.size % columns:
-            raise ValueError(
-                f"{self.size} ranks do not divide into rows of {columns} ranks"
-            )
-        if columns == 1:
-            return Group(parent=self), self
-        if columns == self.size:
-            return self, Group(parent=self)
-        return self._split(columns)
+        return self.board.exchange(self.rank, thing)
 
     def _count(self, name: str, sent: int, messages: int) -> None:
-        if self.size > 1:
-            self.sent[name] += sent
-            self._messages[name] += messages
+        self.sent[name] += sent
+        self._messages[name] += messages
 
-    def _count_parts(self, name: str, parts: Sequence[Tensor]) -> None:
+    def _exchange(self, name: str, parts: Parts, shapes: Shapes) -> list[Tensor]:
         if len(parts) != self.size:
             raise ValueError(f"{self.size} ranks need as many parts, not {len(parts)}")
         others = sum(x.nbytes for p, x in enumerate(parts) if p != self.rank)
         self._count(name, others, self.size - 1)
+        return self._all_to_all([x.contiguous() for x in parts], shapes)
 
-    def _shift(self, x: Tensor, shape: Shape) -> Tensor:
-        return x.clone()
+    def _shift(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        return self.board.exchange(self.rank, x)[self.rank - 1].reshape(shape).clone()
 
-    def _all_to_all(
-        self, parts: Sequence[Tensor], shapes: Sequence[Shape]
-    ) -> list[Tensor]:
-        return [x.clone() for x in parts]
+    def _all_to_all(self, parts: Parts, shapes: Shapes) -> list[Tensor]:
+        rows = zip(self.board.exchange(self.rank, parts), shapes, strict=True)
+        return [row[self.rank].reshape(shape).clone() for row, shape in rows]
 
     def _all_reduce(self, x: Tensor) -> Tensor:
-        return x.clone()
-
-    def _split(self, columns: int) -> tuple["Group", "Group"]:
-        raise NotImplementedError
+        return torch.stack(self.board.exchange(self.rank, x)).sum(dim=0)
 
 
 class DistributedGroup(Group):
@@ -150,23 +128,38 @@ class DistributedGroup(Group):
 
     Args:
         handle: one of its process groups; the group of all ranks unless given.
-        parent: the group of which this is a row or a column.
 
     Raises:
         ValueError: if no process group has been started.
     """
 
-    def __init__(
-        self, handle: dist.ProcessGroup | None = None, parent: Group | None = None
-    ):
+    def __init__(self, handle: dist.ProcessGroup | None = None):
         if not (dist.is_available() and dist.is_initialized()):
             raise ValueError(
-                "no process group has been started: call run_on_ranks, or "
+                "no process group has been started: call Ranks(P).run, or "
                 "torch.distributed.init_process_group in every process"
             )
-        super().__init__(dist.get_rank(handle), dist.get_world_size(handle), parent)
+        super().__init__()
+        self.rank, self.size = dist.get_rank(handle), dist.get_world_size(handle)
         self.handle = handle
-        self._grids: dict[int, tuple[Group, Group]] = {}
+        self._grids: dict[int, tuple[DistributedGroup, ...]] = {}
+
+    def split(self, columns: int) -> tuple["DistributedGroup", ...]:
+        """Return this rank's row and column of a grid of all processes.
+
+        Rank r is in row r // columns and in column r % columns. What it sends
+        there is counted here.
+        """
+        if columns not in self._grids:
+            # Every process has to make every group, its own or not.
+            grid = torch.arange(self.size).unflatten(0, (-1, columns))
+            lines = [x.tolist() for x in (*grid, *grid.T)]
+            made = [(dist.new_group(line), line) for line in lines]
+            own = [DistributedGroup(x) for x, line in made if self.rank in line]
+            for line in own:
+                line.sent, line._messages = self.sent, self._messages
+            self._grids[columns] = tuple(own)
+        return self._grids[columns]
 
     def gather_objects(self, thing: object) -> list:
         """Return a small Python value of each rank; this is not counted."""
@@ -174,141 +167,62 @@ class DistributedGroup(Group):
         dist.all_gather_object(found, thing, group=self.handle)
         return found
 
-    def _shift(self, x: Tensor, shape: Shape) -> Tensor:
+    def _shift(self, x: Tensor, shape: Sequence[int]) -> Tensor:
         arrived = x.new_empty(shape)
-        there, here = (self.rank + 1) % self.size, (self.rank - 1) % self.size
-        if self.handle is not None:
-            there, here = (dist.get_global_rank(self.handle, r) for r in (there, here))
-        if self.size == 1:
-            return x.clone()
-        sent = dist.P2POp(dist.isend, x, there, self.handle)
-        received = dist.P2POp(dist.irecv, arrived, here, self.handle)
-        for work in dist.batch_isend_irecv([sent, received]):
+        there, here = ((self.rank + n) % self.size for n in (1, -1))
+        sent = dist.P2POp(dist.isend, x, group=self.handle, group_peer=there)
+        got = dist.P2POp(dist.irecv, arrived, group=self.handle, group_peer=here)
+        for work in dist.batch_isend_irecv([sent, got]):
             work.wait()
         return arrived
 
-    def _all_to_all(
-        self, parts: Sequence[Tensor], shapes: Sequence[Shape]
-    ) -> list[Tensor]:
-        sizes = [prod(shape) for shape in shapes]
+    def _all_to_all(self, parts: Parts, shapes: Shapes) -> list[Tensor]:
+        counts, sizes = [x.numel() for x in parts], [prod(shape) for shape in shapes]
         sent = torch.cat([x.flatten() for x in parts])
         arrived = sent.new_empty(sum(sizes))
-        counts = [x.numel() for x in parts]
         dist.all_to_all_single(arrived, sent, sizes, counts, group=self.handle)
-        both = zip(arrived.split(sizes), shapes, strict=True)
-        return [x.reshape(*shape) for x, shape in both]
+        rows = zip(arrived.split(sizes), shapes, strict=True)
+        return [x.reshape(shape) for x, shape in rows]
 
     def _all_reduce(self, x: Tensor) -> Tensor:
         total = x.clone()
         dist.all_reduce(total, group=self.handle)
         return total
 
-    def _split(self, columns: int) -> tuple[Group, Group]:
-        if self.handle is not None:
-            raise ValueError("only the group of all processes can be split")
-        if columns not in self._grids:
-            # Every process has to make every group, its own or not.
-            grid = torch.arange(self.size).unflatten(0, (-1, columns))
-            made = [dist.new_group(line.tolist()) for line in (*grid, *grid.T)]
-            row, column = divmod(self.rank, columns)
-            own = made[row], made[len(grid) + column]
-            self._grids[columns] = tuple(DistributedGroup(x, self) for x in own)
-        return self._grids[columns]
 
+def require_alike(group: Group, error: str | None = None, **facts: object) -> None:
+    """Raise one ValueError on every rank if any has an error or another fact.
 
-class Board:
-    """Where threads leave what they send each other, for at most `limit` seconds."""
-
-    def __init__(self, size: int, limit: float):
-        self.size, self.limit = size, limit
-        self.slots: list = [None] * size
-        self.barrier = threading.Barrier(size, timeout=limit)
-        self.lines: dict[tuple, Board] = {}
-        self.lock = threading.Lock()
-
-    def exchange(self, rank: int, thing: object) -> list:
-        """Leave a thing; return those of all threads once they have left theirs."""
-        self.slots[rank] = thing
-        self.barrier.wait()
-        found = [*self.slots]
-        self.barrier.wait()
-        return found
-
-    def find_line(self, size: int, *name: object) -> "Board":
-        """Return the board of a row or column, the same for all of its threads."""
-        with self.lock:
-            return self.lines.setdefault(name, Board(size, self.limit))
-
-    def abort(self) -> None:
-        """Let no thread wait any longer."""
-        for board in (self, *self.lines.values()):
-            board.barrier.abort()
-
-
-class ThreadGroup(Group):
-    """Ranks that are threads of one process: for exercises and quick checks."""
-
-    def __init__(self, rank: int, board: Board, parent: Group | None = None):
-        super().__init__(rank, board.size, parent)
-        self.board = board
-
-    def gather_objects(self, thing: object) -> list:
-        """Return a small Python value of each rank; this is not counted."""
-        return self.board.exchange(self.rank, thing)
-
-    def _shift(self, x: Tensor, shape: Shape) -> Tensor:
-        return self.board.exchange(self.rank, x)[self.rank - 1].reshape(*shape).clone()
-
-    def _all_to_all(
-        self, parts: Sequence[Tensor], shapes: Sequence[Shape]
-    ) -> list[Tensor]:
-        rows = zip(self.board.exchange(self.rank, parts), shapes, strict=True)
-        return [row[self.rank].reshape(*shape).clone() for row, shape in rows]
-
-    def _all_reduce(self, x: Tensor) -> Tensor:
-        return torch.stack(self.board.exchange(self.rank, x)).sum(dim=0)
-
-    def _split(self, columns: int) -> tuple[Group, Group]:
-        row, column = divmod(self.rank, columns)
-        own = self.board.find_line(columns, "row", columns, row)
-        across = self.board.find_line(self.size // columns, "column", columns, column)
-        return ThreadGroup(column, own, self), ThreadGroup(row, across, self)
-
-
-def require_all(group: Group, error: str | None) -> None:
-    """Raise one ValueError on every rank if any rank has an error.
-
-    A rank that raised alone would leave the others waiting for its messages.
+    A rank that raised alone would leave the others waiting for its messages, and
+    one would misread a message of another shape or type.
     """
-    errors = [e for e in group.gather_objects(error) if e is not None]
+    found = group.gather_objects((error, facts))
+    errors = [error for error, _ in found if error is not None]
+    errors += [
+        f"all ranks need the same {name}, but rank 0 has {found[0][1][name]} and "
+        f"rank {rank} has {theirs[name]}"
+        for rank, (_, theirs) in enumerate(found)
+        for name in facts
+        if theirs[name] != found[0][1][name]
+    ]
     if errors:
         raise ValueError(errors[0])
 
 
-def require_alike(group: Group, **facts: object) -> None:
-    """Raise one ValueError on every rank if any fact differs between the ranks.
-
-    A rank would misread a message of another shape or type.
-    """
-    found = group.gather_objects(facts)
-    for name in facts:
-        for rank, theirs in enumerate(found):
-            if theirs[name] != found[0][name]:
-                raise ValueError(
-                    f"all ranks need the same {name}, but rank 0 has "
-                    f"{found[0][name]} and rank {rank} has {theirs[name]}"
-                )
-
-
 class _CopyToRanks(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, group: Group) -> Tensor:
-        ctx.group = group
+    def forward(ctx, x: Tensor, group: Group, copies: Sequence[int] | None) -> Tensor:
+        ctx.group, ctx.copies = group, copies
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx, upstream: Tensor) -> tuple[Tensor, None]:
-        return ctx.group.all_reduce(upstream), None
+    def backward(ctx, upstream: Tensor) -> tuple[Tensor, None, None]:
+        group, copies = ctx.group, ctx.copies
+        if copies is None:
+            return group.all_reduce(upstream), None, None
+        parts = [upstream if r in copies else upstream[:0] for r in range(group.size)]
+        arrived = group.all_to_all(parts)
+        return torch.stack([arrived[r] for r in copies]).sum(dim=0), None, None
 
 
 class _SumOverRanks(torch.autograd.Function):
@@ -323,7 +237,7 @@ class _SumOverRanks(torch.autograd.Function):
 
 class _ExchangeParts(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, group: Group, shapes: Sequence[Shape], *parts: Tensor) -> tuple:
+    def forward(ctx, group: Group, shapes: Shapes, *parts: Tensor) -> tuple:
         ctx.group, ctx.shapes = group, [x.shape for x in parts]
         return tuple(group.all_to_all(parts, shapes))
 
@@ -332,26 +246,17 @@ class _ExchangeParts(torch.autograd.Function):
         return None, None, *ctx.group.all_to_all(upstream, ctx.shapes)
 
 
-class _GatherFromRanks(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x: Tensor, group: Group, sizes: Sequence[int], dim: int) -> Tensor:
-        ctx.group, ctx.sizes, ctx.dim = group, sizes, dim % x.ndim
-        before, after = x.shape[: ctx.dim], x.shape[ctx.dim + 1 :]
-        shapes = [(*before, size, *after) for size in sizes]
-        return torch.cat(group.all_gather(x, shapes), dim)
+def copy_to_ranks(
+    x: Tensor, group: Group, copies: Sequence[int] | None = None
+) -> Tensor:
+    """Return x, which is equal on all ranks; its gradient is the ranks' sum.
 
-    @staticmethod
-    def backward(ctx, upstream: Tensor) -> tuple:
-        parts = upstream.split(ctx.sizes, ctx.dim)
-        return ctx.group.reduce_scatter(parts), None, None, None
+    If only some ranks have copies of x, `copies` are their numbers.
+    """
+    return _CopyToRanks.apply(x, group, copies)
 
 
-def copy_to_ranks(x: Shaped[Tensor, "..."], group: Group) -> Shaped[Tensor, "..."]:
-    """Return x, which is equal on all ranks; its gradient is the ranks' sum."""
-    return _CopyToRanks.apply(x, group)
-
-
-def sum_over_ranks(x: Shaped[Tensor, "..."], group: Group) -> Shaped[Tensor, "..."]:
+def sum_over_ranks(x: Tensor, group: Group) -> Tensor:
     """Return the sum of all ranks' x; the gradient of each is that of the sum.
 
     The loss has to be computed from the sum on every rank in the same way.
@@ -359,18 +264,9 @@ def sum_over_ranks(x: Shaped[Tensor, "..."], group: Group) -> Shaped[Tensor, "..
     return _SumOverRanks.apply(x, group)
 
 
-def exchange_parts(
-    parts: Sequence[Tensor], shapes: Sequence[Shape], group: Group
-) -> list[Tensor]:
-    """Return `Group.all_to_all` of the parts; gradients go the other way."""
-    return [*_ExchangeParts.apply(group, shapes, *parts)]
+def exchange_parts(parts: Parts, shapes: Shapes, group: Group) -> list[Tensor]:
+    """Return `Group.all_to_all` of the parts; gradients go the other way.
 
-
-def gather_from_ranks(
-    x: Shaped[Tensor, "..."], group: Group, sizes: Sequence[int], dim: int = -2
-) -> Shaped[Tensor, "..."]:
-    """Return all ranks' x, one after the other along a dimension of these sizes.
-
-    Its gradient is summed over the ranks, each of which may use all of it.
+    With P times one tensor, all ranks gather it, and its gradient is their sum.
     """
-    return _GatherFromRanks.apply(x, group, sizes, dim)
+    return [*_ExchangeParts.apply(group, shapes, *parts)]

@@ -16,9 +16,9 @@ Axes: B batch, T positions, C model width, H heads, G groups (key-value heads),
     D width of a head
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -33,7 +33,6 @@ from attnbook.parallel.groups import (
     Group,
     copy_to_ranks,
     require_alike,
-    require_all,
     sum_over_ranks,
 )
 
@@ -51,99 +50,66 @@ def divide_heads(heads: int, groups: int, ranks: int) -> list[HeadShare]:
     Raises:
         ValueError: if there are more ranks than heads, or ranks would differ.
     """
-    if groups < 1 or heads % groups:
-        raise ValueError(f"{heads} heads do not divide into {groups} groups")
     if ranks > heads:
         raise ValueError(
             f"{ranks} ranks cannot divide {heads} heads: a head is the smallest part"
         )
-    if heads % ranks:
-        raise ValueError(f"{heads} heads do not divide over {ranks} ranks")
-    if groups % ranks and ranks % groups:
+    if heads % ranks or heads % groups or (groups % ranks and ranks % groups):
         raise ValueError(
-            f"{groups} key heads neither divide over {ranks} ranks nor can each be "
-            "copied to as many of them"
+            f"{heads} heads and {groups} key heads do not divide over {ranks} ranks"
         )
-    count = heads // ranks
-    shares = []
-    for rank in range(ranks):
-        first = rank * groups // ranks
-        keys = range(first, first + max(groups // ranks, 1))
-        shares.append(HeadShare(range(rank * count, (rank + 1) * count), keys))
-    return shares
+    count, shared = heads // ranks, max(groups // ranks, 1)
+    firsts = [rank * groups // ranks for rank in range(ranks)]
+    return [
+        HeadShare(range(rank * count, (rank + 1) * count), range(first, first + shared))
+        for rank, first in enumerate(firsts)
+    ]
 
 
-class SlicedLinear(nn.Module):
-    """A linear layer with copies of some rows and columns of another's weights."""
+class ColumnParallelLinear(nn.Module):
+    """A linear layer of which this rank computes some outputs.
+
+    These are columns of W in x W, and rows of a PyTorch layer's weights. Their
+    gradient is summed over the ranks that have copies of them.
+    """
 
     def __init__(
-        self,
-        linear: nn.Linear,
-        rows: slice | None = None,
-        columns: slice | None = None,
+        self, linear: nn.Linear, group: Group, rows: slice, copies: Sequence[int] = ()
     ):
         super().__init__()
-        kept = slice(None) if rows is None else rows
-        weight, bias = linear.weight.detach()[kept], linear.bias
-        if columns is not None:
-            weight = weight[:, columns]
-        self.weight = nn.Parameter(weight.clone())
-        self.bias = None if bias is None else nn.Parameter(bias.detach()[kept].clone())
-
-
-def find_slice(size: int, group: Group) -> slice:
-    """Return this rank's part of an axis, or raise ValueError if parts differ."""
-    share = divide_heads(size, size, group.size)[group.rank].queries
-    return slice(share.start, share.stop)
-
-
-class ColumnParallelLinear(SlicedLinear):
-    """A linear layer of which this rank computes an equal share of the outputs.
-
-    These are columns of W in x W, and rows of a PyTorch layer's weights.
-    """
-
-    def __init__(self, linear: nn.Linear, group: Group):
-        super().__init__(linear, find_slice(linear.out_features, group))
-        self.group = group
+        self.group, self.copies = group, copies
+        self.weight, self.bias = (
+            None if x is None else nn.Parameter(x.detach()[rows].clone())
+            for x in (linear.weight, linear.bias)
+        )
 
     def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T O"]:
-        """Return this rank's columns of the output; the gradient on x is summed."""
-        return F.linear(copy_to_ranks(x, self.group), self.weight, self.bias)
+        """Return this rank's outputs."""
+        weights = self.weight, self.bias
+        if len(self.copies) > 1:
+            weights = (
+                w if w is None else copy_to_ranks(w, self.group, self.copies)
+                for w in weights
+            )
+        return F.linear(x, *weights)
 
 
-class RowParallelLinear(SlicedLinear):
+class RowParallelLinear(nn.Module):
     """A linear layer of which this rank reads some inputs; outputs are summed.
 
-    These are an equal share unless `columns` are given. The bias is added once.
+    The bias is added once.
     """
 
-    def __init__(self, linear: nn.Linear, group: Group, columns: slice | None = None):
-        if columns is None:
-            columns = find_slice(linear.in_features, group)
-        super().__init__(linear, columns=columns)
-        self.group = group
+    def __init__(self, linear: nn.Linear, group: Group, columns: slice):
+        super().__init__()
+        self.group, bias = group, linear.bias
+        self.weight = nn.Parameter(linear.weight.detach()[:, columns].clone())
+        self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
 
     def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T O"]:
         """Return the whole output, of this rank's columns of the input."""
         output = sum_over_ranks(F.linear(x, self.weight), self.group)
         return output if self.bias is None else output + self.bias
-
-
-class _ShareCopies(torch.autograd.Function):
-    """The identity; in the backward pass, the sum over the ranks with copies."""
-
-    @staticmethod
-    def forward(ctx, weight: Tensor, group: Group, copies: list[int]) -> Tensor:
-        ctx.group, ctx.copies = group, copies
-        return weight.view_as(weight)
-
-    @staticmethod
-    def backward(ctx, upstream: Tensor) -> tuple[Tensor, None, None]:
-        ranks = range(ctx.group.size)
-        parts = [upstream if r in ctx.copies else upstream[:0] for r in ranks]
-        arrived = ctx.group.all_to_all(parts)
-        return torch.stack([arrived[r] for r in ctx.copies]).sum(dim=0), None, None
 
 
 class TensorParallelAttention(nn.Module):
@@ -161,49 +127,35 @@ class TensorParallelAttention(nn.Module):
         shares = divide_heads(attention.heads, attention.groups, group.size)
         self.group, self.heads = group, attention.heads
         self.share = shares[group.rank]
-        self.copies = [r for r, s in enumerate(shares) if s.keys == self.share.keys]
+        copies = [r for r, s in enumerate(shares) if s.keys == self.share.keys]
         width = attention.query.out_features // attention.heads
         rows, shared = (slice(x.start * width, x.stop * width) for x in self.share)
-        self.query = SlicedLinear(attention.query, rows)
-        self.key = SlicedLinear(attention.key, shared)
-        self.value = SlicedLinear(attention.value, shared)
+        self.query = ColumnParallelLinear(attention.query, group, rows)
+        self.key = ColumnParallelLinear(attention.key, group, shared, copies)
+        self.value = ColumnParallelLinear(attention.value, group, shared, copies)
         self.output = RowParallelLinear(attention.output, group, rows)
 
     def forward(
-        self,
-        x: Float[Tensor, "B T C"],
-        mask: Bool[Tensor, "..."] | None = None,
+        self, x: Float[Tensor, "B T C"], mask: Bool[Tensor, "..."] | None = None
     ) -> Float[Tensor, "B T C"]:
         """Return the output of all heads, equal on every rank, as x and mask are.
 
         Raises:
-            ValueError: on every rank, if x differs in shape between the ranks.
+            ValueError: on every rank, if x differs in shape between the ranks, or
+                is not where the weights are.
         """
-        home = self.query.weight.device
-        wrong = (
-            f"x is on {x.device} but the weights of rank {self.group.rank} on {home}"
-        )
-        require_all(self.group, wrong if x.device != home else None)
-        require_alike(self.group, shape=tuple(x.shape))
+        home, error = self.query.weight.device, None
+        if x.device != home:
+            error = f"rank {self.group.rank} has x on {x.device}, weights on {home}"
+        require_alike(self.group, error, shape=tuple(x.shape))
         queries, keys = self.share
         if mask is not None and mask.ndim > 2 and mask.shape[-3] == self.heads:
             mask = mask[..., queries.start : queries.stop, :, :]
         x = copy_to_ranks(x, self.group)
-        query = F.linear(x, self.query.weight, self.query.bias)
-        key, value = (
-            F.linear(x, *map(self._share_copies, (layer.weight, layer.bias)))
-            for layer in (self.key, self.value)
-        )
         output = grouped_query(
-            split_heads(query, len(queries)),
-            split_heads(key, len(keys)),
-            split_heads(value, len(keys)),
+            split_heads(self.query(x), len(queries)),
+            split_heads(self.key(x), len(keys)),
+            split_heads(self.value(x), len(keys)),
             mask,
         )
         return self.output(merge_heads(output))
-
-    def _share_copies(self, weight: Tensor | None) -> Tensor | None:
-        """Return weights whose gradient is the sum over the ranks with copies."""
-        if weight is None or len(self.copies) == 1:
-            return weight
-        return _ShareCopies.apply(weight, self.group, self.copies)

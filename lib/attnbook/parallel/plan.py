@@ -1,7 +1,8 @@
 """Plans: the bytes that each way to divide attention sends, the work, the memory.
 
-Bytes are those that each rank sends in one layer, if P divides the length. Time
-is predicted as a latency for each message and a time for each byte.
+Bytes are those that each rank sends in one layer. P has to divide the length and,
+where heads are divided, the heads; else ValueError. Time is predicted as a latency
+for each message and a time for each byte.
 
 Source: a latency and a time for each byte: Hockney (1994),
     https://doi.org/10.1016/S0167-8191(06)80021-9; sizes of models: Llama Team
@@ -33,38 +34,24 @@ class Traffic(NamedTuple):
 
 
 def count_key_numbers(sizes: Sizes, ranks: int) -> int:
-    """Return how many numbers the keys and values of one rank have.
-
-    Raises:
-        ValueError: if the ranks do not divide the length.
-    """
+    """Return how many numbers one rank's keys and values have, or raise ValueError."""
     if sizes.T % ranks or sizes.S % ranks:
         raise ValueError(
-            f"{sizes.T} queries and {sizes.S} keys do not divide over {ranks} ranks: "
-            "shards would differ"
+            f"{sizes.T} queries and {sizes.S} keys do not divide over {ranks} ranks"
         )
     return sizes.B * sizes.G * sizes.S // ranks * (sizes.D + sizes.E)
-
-
-def get_wide_itemsize(sizes: Sizes) -> int:
-    """Return the bytes of a number in which partial results are kept."""
-    return max(sizes.itemsize, 4)
 
 
 def count_ring_traffic(sizes: Sizes, ranks: int) -> Traffic:
     """Return what `ring_attention` sends: keys, and in float32 their gradients."""
     numbers = count_key_numbers(sizes, ranks)
     keys = (ranks - 1) * numbers * sizes.itemsize
-    gradients = ranks * numbers * get_wide_itemsize(sizes) if ranks > 1 else 0
+    gradients = ranks * numbers * max(sizes.itemsize, 4) if ranks > 1 else 0
     return Traffic(ranks - 1, keys, keys + gradients)
 
 
 def count_all_to_all_traffic(sizes: Sizes, ranks: int) -> Traffic:
-    """Return what `all_to_all_attention` sends; key heads are at least P.
-
-    Raises:
-        ValueError: if length or heads do not divide over the ranks.
-    """
+    """Return what `all_to_all_attention` sends; there are P key heads at least."""
     divide_heads(sizes.H, sizes.G, ranks)
     keys = count_key_numbers(replace(sizes, G=max(sizes.G, ranks)), ranks)
     queries = sizes.B * sizes.H * sizes.T // ranks * (sizes.D + sizes.E)
@@ -73,11 +60,7 @@ def count_all_to_all_traffic(sizes: Sizes, ranks: int) -> Traffic:
 
 
 def count_grid_traffic(sizes: Sizes, ring: int, columns: int) -> Traffic:
-    """Return what `grid_attention` sends.
-
-    Raises:
-        ValueError: if the ranks do not divide the length, or a row the heads.
-    """
+    """Return what `grid_attention` sends in its row and in its column."""
     count_key_numbers(sizes, ring * columns)
     inner = replace(sizes, T=sizes.T // ring, S=sizes.S // ring)
     row = count_all_to_all_traffic(inner, columns)
@@ -96,9 +79,6 @@ def count_heads_traffic(sizes: Sizes, ranks: int) -> Traffic:
     """Return what `TensorParallelAttention` sends: one all-reduce each way.
 
     Its model is H · D wide. Gradients on copies of key heads are not included.
-
-    Raises:
-        ValueError: if the heads do not divide over the ranks.
     """
     divide_heads(sizes.H, sizes.G, ranks)
     reduced = 2 * (ranks - 1) * sizes.query // ranks
@@ -108,13 +88,13 @@ def count_heads_traffic(sizes: Sizes, ranks: int) -> Traffic:
 def count_decoding_traffic(sizes: Sizes, ranks: int) -> Traffic:
     """Return what `decode_divided` sends for T new tokens, whatever S is."""
     numbers = sizes.B * sizes.H * sizes.T * (sizes.E + 1)
-    return Traffic(ranks - 1, (ranks - 1) * numbers * get_wide_itemsize(sizes), 0)
+    return Traffic(ranks - 1, (ranks - 1) * numbers * max(sizes.itemsize, 4), 0)
 
 
 def count_state_traffic(sizes: Sizes, ranks: int) -> Traffic:
     """Return what `attend_linear_divided` sends, with features as wide as keys."""
     numbers = sizes.B * sizes.H * sizes.D * (sizes.E + 1)
-    sent = (ranks - 1) * numbers * get_wide_itemsize(sizes)
+    sent = (ranks - 1) * numbers * max(sizes.itemsize, 4)
     return Traffic(ranks - 1, sent, sent)
 
 
@@ -160,27 +140,23 @@ class Link:
     seconds_per_byte: float
 
     def predict(self, messages: int, sent: int) -> float:
-        """Return the seconds of messages one after another, `sent` bytes in all."""
+        """Return the seconds of messages one after another, of so many bytes."""
         return messages * self.latency + sent * self.seconds_per_byte
 
 
 def fit_link(sent: Sequence[int], seconds: Sequence[float]) -> Link:
-    """Return the link that fits measured messages best, by relative error.
-
-    Raises:
-        ValueError: if there are not two different sizes, or not as many times.
-    """
+    """Return the link that fits messages best, by relative error, or ValueError."""
     if len(sent) != len(seconds) or len({*sent}) < 2:
         raise ValueError(
-            f"a line through messages needs two sizes and a time for each, not "
-            f"{len({*sent})} sizes and {len(seconds)} times for {len(sent)} messages"
+            f"a line needs two sizes of messages and a time for each, not "
+            f"{len({*sent})} sizes and {len(seconds)} times"
         )
     times = torch.tensor(seconds, dtype=torch.float64)
     columns = torch.stack([torch.ones_like(times), torch.tensor(sent).double()], 1)
-    target = torch.ones(len(times), 1, dtype=torch.float64)
+    columns = columns / times[:, None]  # relative to what is to be 1
     scale = columns.amax(dim=0)  # so that both columns have like sizes
-    found = torch.linalg.lstsq(columns / scale / times[:, None], target).solution
-    return Link(*(found[:, 0].clamp(min=0) / scale).tolist())
+    found = torch.linalg.lstsq(columns / scale, torch.ones(len(times), 1).double())
+    return Link(*(found.solution[:, 0].clamp(min=0) / scale).tolist())
 
 
 def measure_shifts(
@@ -189,8 +165,7 @@ def measure_shifts(
     """Return the median seconds of a shift of so many bytes, on the slowest rank."""
     own = []
     for size in sizes:
-        x = torch.zeros(size, dtype=torch.uint8)
-        times = []
+        x, times = torch.zeros(size, dtype=torch.uint8), []
         for _ in range(repeats + 1):
             group.gather_objects(None)  # so that all ranks begin together
             begun = time.perf_counter()

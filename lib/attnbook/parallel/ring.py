@@ -6,10 +6,6 @@ chapter 11 merges tiles. After P - 1 messages every query has met every key. In
 the backward pass the keys make the same journey again, and the sums of their
 gradients travel with them, P messages, back to where the keys belong.
 
-With a causal mask, rank r of contiguous positions has keys to attend to in only
-r + 1 of the P steps, but waits in all of them. In the zigzag layout each rank
-holds one early and one late run of positions, so that all have equal work.
-
 Source: Liu et al. (2023), section 3, https://arxiv.org/abs/2310.01889; the
     backward pass with the saved logsumexp: Dao (2023), algorithm 2,
     https://arxiv.org/abs/2307.08691; zigzag: Llama Team (2024), section 3.3.2,
@@ -22,7 +18,7 @@ Axes: B batch, H heads, G groups (key-value heads), T positions of the sequence,
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnbook.attention.tiled import (
@@ -33,9 +29,10 @@ from attnbook.attention.tiled import (
     merge,
     promote_to_float32,
 )
-from attnbook.parallel.groups import Group, require_alike, require_all
+from attnbook.parallel.groups import Group, require_alike
 
-Layout = Sequence[Int[Tensor, " _"]]  # for each rank, its positions in ascending order
+Positions = Int[Tensor, " _"]  # that one rank holds, in ascending order
+Layout = Sequence[Positions]  # of each rank
 
 
 def contiguous(length: int, ranks: int) -> Layout:
@@ -57,38 +54,27 @@ def striped(length: int, ranks: int) -> Layout:
     return [torch.arange(length)[r::ranks].contiguous() for r in range(ranks)]
 
 
-def take_shard(
-    x: Shaped[Tensor, "..."], positions: Int[Tensor, " t"], dim: int = -2
-) -> Shaped[Tensor, "..."]:
+def take_shard(x: Tensor, positions: Positions, dim: int = -2) -> Tensor:
     """Return the part of a tensor (..., T, D) that one rank holds (..., t, D)."""
     return x.index_select(dim, positions.to(x.device))
 
 
-def join_shards(
-    shards: Sequence[Tensor], layout: Layout, dim: int = -2
-) -> Shaped[Tensor, "..."]:
+def join_shards(shards: Sequence[Tensor], layout: Layout, dim: int = -2) -> Tensor:
     """Return the whole tensor (..., T, D) of the parts of all ranks."""
     order = torch.cat([*layout]).argsort().to(shards[0].device)
     return torch.cat([*shards], dim).index_select(dim, order)
 
 
 class ShardScores(TileScores):
-    """Scores of queries (t,) and keys (s,) of these positions, both ascending.
+    """Scores of queries and keys of these positions; see `ring_attention`.
 
     A tile beyond the last key that any of its queries can attend to is not
-    computed. Keys from `key_lengths` (B,) on are padding.
+    computed.
     """
 
-    def __init__(
-        self,
-        width: int,
-        query_positions: Int[Tensor, " t"],
-        key_positions: Int[Tensor, " s"],
-        causal: bool,
-        key_lengths: Int[Tensor, " B"] | None,
-    ):
-        super().__init__(len(key_positions), width**-0.5)
-        self.rows, self.columns = query_positions, key_positions
+    def __init__(self, width: int, rows, columns, causal, key_lengths):
+        super().__init__(len(columns), width**-0.5)
+        self.rows, self.columns = rows, columns
         self.causal, self.key_lengths = causal, key_lengths
 
     def key_range(self, first: int, stop: int) -> tuple[int, int]:
@@ -126,22 +112,15 @@ def attend_to_shard(
     """Return attention of some queries to some keys, and its logsumexp.
 
     `attnbook.attention.tiled.merge` merges what two shards of keys give. A query
-    without any key gets 0 and -inf.
-
-    Args:
-        query_positions: of the queries in the whole sequence, ascending;
-            key_positions likewise.
-        causal: whether a query attends to no later position.
-        key_lengths: keys from this position on are padding.
-        block: queries, and keys, of a tile.
+    without any key gets 0 and -inf. Positions are those in the whole sequence,
+    ascending; the other arguments are those of `ring_attention`.
     """
     scores = ShardScores(
         query.shape[-1], query_positions, key_positions, causal, key_lengths
     )
     grouped = query.unflatten(1, (key.shape[1], -1))
-    output, lse = attend_tiled(
-        grouped, key[:, :, None], value[:, :, None], block, scores
-    )
+    shared = key[:, :, None], value[:, :, None]
+    output, lse = attend_tiled(grouped, *shared, block, scores)
     return output.flatten(1, 2), lse.flatten(1, 2)
 
 
@@ -153,35 +132,23 @@ class RingAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx,
-        query,
-        key,
-        value,
-        group,
-        layout,
-        positions,
-        rules,
-        partials=None,
-        block=BLOCK_SIZE,
+        ctx, query, key, value, group, layout, positions, rules, partials, block
     ) -> Tensor:
         """Return the output of this rank's queries."""
         wide = partials or promote_to_float32(query[..., :0]).dtype
-        keys, values, output, lse = key, value, None, None
-        for step in range(group.size):
-            owner = (group.rank - step) % group.size
+        packed, merged = torch.cat([key, value], dim=-1), ()
+        for step, owner in enumerate(list_owners(group, layout)):
             if step:
-                keys, values = shift_pair(group, keys, values, len(layout[owner]))
-            part, part_lse = attend_to_shard(
-                query.to(wide), keys, values, positions, layout[owner], *rules, block
+                packed = shift_rows(group, packed, len(owner))
+            keys, values = packed.split([key.shape[-1], value.shape[-1]], dim=-1)
+            output, lse = attend_to_shard(
+                query.to(wide), keys, values, positions, owner, *rules, block
             )
-            part_lse = part_lse.to(wide)
-            if output is None:
-                output, lse = part, part_lse
-            else:
-                output, lse = merge(output, lse, part, part_lse)
-        ctx.save_for_backward(query, key, value, output, lse)
+            part = output, lse.to(wide)
+            merged = merge(*merged, *part) if step else part
+        ctx.save_for_backward(query, key, value, *merged)
         ctx.rest = group, layout, positions, rules, block
-        return output.to(query.dtype)
+        return merged[0].to(query.dtype)
 
     @staticmethod
     def backward(ctx, upstream: Tensor) -> tuple:
@@ -192,35 +159,34 @@ class RingAttention(torch.autograd.Function):
         rows = [x.unflatten(1, heads) for x in (output, lse, upstream.to(wide))]
         queries = query.to(wide).unflatten(1, heads)
         dquery = torch.zeros_like(queries)
-        dkeys, dvalues = (torch.zeros_like(x, dtype=wide) for x in (key, value))
+        widths = [key.shape[-1], value.shape[-1]]
         # The journey begins again with this rank's own keys: those it held at
         # the end of the forward pass belong to the next rank.
-        keys, values = key, value
-        for step in range(group.size):
-            owner = (group.rank - step) % group.size
+        packed = torch.cat([key, value], dim=-1)
+        sums = torch.zeros_like(packed, dtype=wide)
+        for step, owner in enumerate(list_owners(group, layout)):
             if step:
-                count = len(layout[owner])
-                keys, values = shift_pair(group, keys, values, count)
-                dkeys, dvalues = shift_pair(group, dkeys, dvalues, count)
-            scores = ShardScores(query.shape[-1], positions, layout[owner], *rules)
-            shared = (x.to(wide)[:, :, None] for x in (keys, values))
-            dq, dk, dv = attend_tiled_gradient(queries, *shared, *rows, block, scores)
+                packed = shift_rows(group, packed, len(owner))
+                sums = shift_rows(group, sums, len(owner))
+            scores = ShardScores(query.shape[-1], positions, owner, *rules)
+            shared = packed.to(wide)[:, :, None].split(widths, dim=-1)
+            dq, *dshared = attend_tiled_gradient(queries, *shared, *rows, block, scores)
             dquery += dq
-            dkeys, dvalues = dkeys + dk[:, :, 0], dvalues + dv[:, :, 0]
+            sums = sums + torch.cat(dshared, dim=-1)[:, :, 0]
         if group.size > 1:
-            dkeys, dvalues = shift_pair(group, dkeys, dvalues, key.shape[-2])
-        grads = dquery.flatten(1, 2).to(query), dkeys.to(key), dvalues.to(value)
-        return (*grads, *[None] * (len(ctx.needs_input_grad) - 3))
+            sums = shift_rows(group, sums, key.shape[-2])
+        grads = dquery.flatten(1, 2), *sums.split(widths, dim=-1)
+        return *(x.to(query.dtype) for x in grads), *[None] * 6
 
 
-def shift_pair(
-    group: Group, key: Tensor, value: Tensor, count: int
-) -> tuple[Tensor, Tensor]:
-    """Return the previous rank's keys and values, `count` of them, as one message."""
-    packed = torch.cat([key, value], dim=-1)
-    arrived = group.shift(packed, (*packed.shape[:-2], count, packed.shape[-1]))
-    keys, values = arrived.split([key.shape[-1], value.shape[-1]], dim=-1)
-    return keys, values
+def list_owners(group: Group, layout: Layout) -> list[Positions]:
+    """Return the positions of the keys that this rank holds at each step."""
+    return [layout[group.rank - step] for step in range(group.size)]
+
+
+def shift_rows(group: Group, x: Tensor, count: int) -> Tensor:
+    """Return the previous rank's rows, of which there are `count`."""
+    return group.shift(x, (*x.shape[:-2], count, x.shape[-1]))
 
 
 def ring_attention(
@@ -261,45 +227,34 @@ def check_shards(
     query: Tensor, key: Tensor, value: Tensor, group: Group, layout: Layout
 ) -> None:
     """Raise one ValueError on every rank if any has tensors that do not fit."""
-    require_all(group, find_misfit(query, key, value, group, layout))
+    tensors, counts = (query, key, value), [len(positions) for positions in layout]
+    shapes = [tuple(x.shape) for x in tensors]
+    kinds = [f"{x.dtype} on {x.device}" for x in tensors]
+    heads, groups, width = query.shape[1], key.shape[1], query.shape[-1]
+    error, here = None, f"on rank {group.rank} query, key and value are"
+    if len(counts) != group.size or min(counts) < 1:
+        error = (
+            f"each of {group.size} ranks needs positions, but the layout is {counts}"
+        )
+    elif len({*kinds}) > 1:
+        error = f"{here} {', '.join(kinds)}"
+    elif (
+        {counts[group.rank]} != {x.shape[-2] for x in tensors}
+        or not 0 < groups == value.shape[1]
+        or heads % groups
+        or width != key.shape[-1]
+    ):
+        error = (
+            f"{here} {shapes}, which do not fit each other or the layout's "
+            f"{counts[group.rank]} positions"
+        )
     require_alike(
         group,
-        sizes=(*query.shape[:2], *key.shape[1::2], value.shape[-1]),
-        length=sum(map(len, layout)),
-        type=query.dtype,
-        device=query.device.type,
+        error,
+        sizes=(len(query), heads, groups, width, value.shape[-1]),
+        length=sum(counts),
+        type=f"{query.dtype} on {query.device.type}",
     )
-
-
-def find_misfit(
-    query: Tensor, key: Tensor, value: Tensor, group: Group, layout: Layout
-) -> str | None:
-    """Return a sentence on what does not fit on this rank, or None."""
-    empty = [rank for rank, positions in enumerate(layout) if not len(positions)]
-    if len(layout) != group.size or empty:
-        held = f", rank {empty[0]} without a position" if empty else ""
-        return f"there are {group.size} ranks, but the layout is of {len(layout)}{held}"
-    here, count = f"on rank {group.rank}", len(layout[group.rank])
-    for name, x in {"query": query, "key": key, "value": value}.items():
-        if x.shape[-2] != count:
-            return (
-                f"{here} the {name} has {x.shape[-2]} positions, but the layout gives "
-                f"this rank {count}"
-            )
-        if (x.device, x.dtype) != (query.device, query.dtype):
-            return (
-                f"{here} the query is on {query.device} in {query.dtype}, but the "
-                f"{name} on {x.device} in {x.dtype}"
-            )
-    heads, groups, others = query.shape[1], key.shape[1], value.shape[1]
-    if groups != others or groups < 1 or heads % groups:
-        return (
-            f"{here} {heads} heads do not divide into {groups} groups of keys and "
-            f"{others} of values"
-        )
-    if query.shape[-1] != key.shape[-1]:
-        return f"{here} queries are {query.shape[-1]} wide but keys {key.shape[-1]}"
-    return None
 
 
 def count_scores(layout: Layout, causal: bool = False) -> Int[Tensor, "P P"]:

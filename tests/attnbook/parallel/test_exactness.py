@@ -1,86 +1,186 @@
 """Divided attention equals that of one process: outputs, gradients, bytes.
 
-The reference is in float64, by the reference implementation with grouped heads.
-Ranks are threads here, under the check of shapes; test_processes.py runs processes.
+Every case runs on threads, and one case of every operation on four processes,
+which gloo connects. The reference is in float64.
 """
 
+import sys
+from functools import partial
+
+import cloudpickle
 import pytest
 import torch
 
 from attnbook.attention.linear import attend_linear
-from attnbook.attention.multi_head import grouped_query
-from attnbook.parallel.plan import (
-    PLANS as COUNTS,
+from attnbook.attention.multi_head import MultiHeadAttention, grouped_query
+from attnbook.parallel import plan as counts
+from attnbook.parallel.alltoall import (
+    all_to_all_attention,
+    attend_linear_divided,
+    decode_divided,
+    gather_attention,
+    grid_attention,
+    grid_layout,
 )
-from attnbook.parallel.plan import (
-    count_decoding_traffic,
-    count_grid_traffic,
-    count_heads_traffic,
-    count_state_traffic,
+from attnbook.parallel.groups import Group
+from attnbook.parallel.heads import TensorParallelAttention
+from attnbook.parallel.ranks import Ranks, run_in_threads
+from attnbook.parallel.ring import (
+    contiguous,
+    join_shards,
+    ring_attention,
+    striped,
+    take_shard,
+    zigzag,
 )
-from attnbook.parallel.ranks import run_in_threads
-from attnbook.parallel.ring import contiguous, join_shards
+from attnbook.profiling.allocations import measure_peak_bytes
 from attnbook.profiling.sizes import Sizes
-from rank_work import (
-    VALUE_WIDTH,
-    WIDTH,
-    Case,
-    attend,
-    attend_linearly,
-    attend_with_some_heads,
-    compare_heads,
-    compare_with_one_device,
-    decode,
-    make_attention,
-)
+from attnbook.training.loop import Recipe, Trainer
+from small_models import make_model
 
-DIVIDED = ("ring", "all-to-all", "gathered keys")
-CASES = [
-    *(
-        Case(plan, ranks, layout, length, causal, ragged)
-        for plan in DIVIDED
-        for ranks in (1, 2, 3, 4)
-        for layout in ("contiguous", "zigzag", "striped")
-        for length, causal, ragged in [(13, True, True), (24, False, False)]
+# The processes cannot import this file.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+def attend_states(query, key, value, group, layout, causal, key_lengths):
+    return attend_linear_divided(query, key, value, group)
+
+
+PLANS = {
+    "ring": (ring_attention, counts.count_ring_traffic),
+    "all-to-all": (all_to_all_attention, counts.count_all_to_all_traffic),
+    "gathered keys": (gather_attention, counts.count_gather_traffic),
+    "states": (attend_states, counts.count_state_traffic),
+    "grid": (
+        partial(grid_attention, columns=2),
+        lambda sizes, _: counts.count_grid_traffic(sizes, 2, 2),
     ),
-    *(Case("ring", ranks, length=4, groups=3) for ranks in (3, 4)),
-    *(Case("ring", ranks, groups=3, causal=False, ragged=True) for ranks in (2, 4)),
-    *(Case("gathered keys", ranks, groups=1) for ranks in (2, 3)),
-    # Fewer key heads than ranks: they are repeated.
-    *(Case("all-to-all", ranks, groups=groups) for ranks, groups in [(4, 2), (3, 1)]),
-    *(
-        Case("grid", ranks, layout, length, groups=groups)
-        for ranks, groups in [(2, 4), (4, 4), (4, 1)]
-        for layout, length in [("zigzag", 13), ("contiguous", 24)]
-    ),
-]
+}
 
 
-def get_sizes(case):
-    return Sizes(
-        2,
-        case.heads,
-        case.length,
-        case.length,
-        WIDTH,
-        VALUE_WIDTH,
-        case.groups,
-        itemsize=8,
+@pytest.fixture(scope="module")
+def four():
+    with Ranks(4) as ranks:
+        yield ranks
+
+
+def draw(*shape, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=rng, dtype=torch.float64)
+
+
+def differentiate(function, inputs, upstream, group=None):
+    """Return a function's output and gradients, and what a rank sent each way."""
+    group = group or Group()
+    inputs = [x.detach().requires_grad_() for x in inputs]
+    group.reset()
+    output = function(*inputs)
+    messages, forward = group.messages, group.sent_bytes
+    output.backward(upstream)
+    sent = messages, forward, group.sent_bytes - forward
+    return [output.detach(), *(x.grad for x in inputs)], sent
+
+
+def attend(group, name, layout, inputs, upstream, causal, key_lengths):
+    """Return what `differentiate` gives for this rank's shards."""
+    *shards, up = (take_shard(x, layout[group.rank]) for x in (*inputs, upstream))
+    rules = dict(layout=layout, causal=causal, key_lengths=key_lengths)
+    return differentiate(
+        partial(PLANS[name][0], group=group, **rules), shards, up, group
     )
 
 
-def count_traffic(case):
-    if case.plan == "grid":
-        return count_grid_traffic(get_sizes(case), case.ranks // 2, 2)
-    return COUNTS[case.plan](get_sizes(case), case.ranks)
+def check(run, name, size, layout, groups, causal=True, ragged=False):
+    """Assert that all ranks together give what one device does."""
+    length, heads = sum(map(len, layout)), 12
+    inputs = [draw(2, n, length, w) for n, w in ((heads, 3), (groups, 3), (groups, 5))]
+    upstream = draw(2, heads, length, 5, seed=1)
+    ends = torch.tensor([length, length // 2])
+    mask = torch.ones(length, length).tril(0 if causal else length).bool()
+    if ragged:
+        mask = mask & (torch.arange(length) < ends[:, None, None, None])
+    function = attend_linear if name == "states" else grouped_query
+    wanted, _ = differentiate(lambda *x: function(*x, mask), inputs, upstream)
+    given = name, layout, inputs, upstream, causal, ends if ragged else None
+    found = run(attend, *given)
+    parts = zip(*(tensors for tensors, _ in found), strict=True)
+    torch.testing.assert_close([join_shards(part, layout) for part in parts], wanted)
+    if length % size == 0:  # otherwise shards differ
+        sizes = Sizes(2, heads, length, length, 3, 5, groups, itemsize=8)
+        assert {sent for _, sent in found} == {PLANS[name][1](sizes, size)}
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_outputs_gradients_and_bytes(case):
-    found = run_in_threads(attend, case.ranks, case)
-    compare_with_one_device(case, found)
-    if case.length % case.ranks == 0:  # otherwise shards differ
-        assert {sent for _, sent in found} == {count_traffic(case)}
+@pytest.mark.parametrize("make", [contiguous, zigzag, striped])
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", ["ring", "all-to-all", "gathered keys"])
+def test_outputs_gradients_and_bytes(name, size, make):
+    def run(function, *args):
+        return run_in_threads(function, size, *args, limit=10)
+
+    # On 3 and 4 ranks, there are fewer key heads than ranks.
+    check(run, name, size, make(13, size), (12, 4, 1, 2)[size - 1], ragged=True)
+    check(run, name, size, make(24, size), 12, causal=False)
+    check(run, name, size, make(7, size), 12, causal=False, ragged=True)
+    check(run, name, size, make(4, size), 12)
+
+
+@pytest.mark.parametrize(("length", "size"), [(5, 1), (130, 2), (7, 3), (8, 4)])
+def test_linear_attention_sends_states(length, size):
+    def run(function, *args):
+        return run_in_threads(function, size, *args, limit=10)
+
+    check(run, "states", size, contiguous(length, size), 12)
+
+
+@pytest.mark.precision
+@pytest.mark.parametrize("length", [13, 24])
+def test_processes(four, length):
+    for name in ("ring", "all-to-all", "gathered keys"):
+        for causal in (True, False):
+            layout = zigzag(length, 4)
+            check(four.run, name, 4, layout, 2, causal, ragged=not causal)
+    check(four.run, "grid", 4, grid_layout(length, 2, 2), 2)
+    check(four.run, "grid", 4, grid_layout(length, 2, 2, contiguous), 1, ragged=True)
+    check(four.run, "states", 4, contiguous(length, 4), 12)
+
+
+def attend_heads(group, attention, x, upstream, mask):
+    layer = TensorParallelAttention(attention, group)
+    inputs = [x, *layer.parameters()]
+    names = [name for name, _ in layer.named_parameters()]
+
+    def function(x, *weights):
+        return torch.func.functional_call(
+            layer, dict(zip(names, weights, strict=True)), (x, mask)
+        )
+
+    found, (_, forward, _) = differentiate(function, inputs, upstream, group)
+    return found, layer.share, forward, group.sent["all_reduce"] - forward
+
+
+def check_heads(run, heads, groups, size):
+    torch.manual_seed(0)
+    whole = MultiHeadAttention(24, heads, groups=groups).double()
+    x, upstream, mask = draw(2, 5, 24), draw(2, 5, 24, seed=1), torch.ones(5, 5).tril()
+    found = run(attend_heads, whole, x, upstream, mask.bool())
+    x.requires_grad_()
+    output = whole(x, mask=mask.bool())
+    output.backward(upstream)
+    sizes = Sizes(2, heads, 5, 5, 24 // heads, G=groups, itemsize=8)
+    for tensors, share, *sent in found:
+        rows, shared = (
+            torch.arange(24).unflatten(0, (heads, -1))[[*s]].flatten() for s in share
+        )
+        wanted = [output.detach(), x.grad]
+        for layer, kept in (
+            (whole.query, rows),
+            (whole.key, shared),
+            (whole.value, shared),
+        ):
+            wanted += [layer.weight.grad[kept], layer.bias.grad[kept]]
+        wanted += [whole.output.weight.grad[:, rows], whole.output.bias.grad]
+        torch.testing.assert_close(tensors, wanted)
+        assert (*sent,) == counts.count_heads_traffic(sizes, size)[1:]
 
 
 @pytest.mark.parametrize(
@@ -88,47 +188,113 @@ def test_outputs_gradients_and_bytes(case):
     [(12, 12, 1), (12, 12, 3), (12, 4, 4), (12, 2, 4), (12, 1, 3), (4, 2, 2)],
 )
 def test_heads_over_ranks(heads, groups, size):
-    found = run_in_threads(attend_with_some_heads, size, make_attention(heads, groups))
-    compare_heads(heads, groups, found)
-    sizes = Sizes(2, heads, 5, 5, 24 // heads, G=groups, itemsize=8)
-    wanted = count_heads_traffic(sizes, size)
-    assert {row[-1] for row in found} == {(wanted.forward, wanted.backward)}
+    check_heads(lambda f, *args: run_in_threads(f, size, *args), heads, groups, size)
 
 
-@pytest.mark.parametrize("counts", [[7], [3, 4], [5, 0, 2], [1, 2, 3, 1]])
-@pytest.mark.parametrize("ragged", [False, True])
-def test_decoding_with_a_divided_cache(counts, ragged):
-    rng, size = torch.Generator().manual_seed(0), len(counts)
-    query = torch.randn(2, 6, 3, WIDTH, generator=rng, dtype=torch.float64)
-    keys = [torch.randn(2, 2, n, WIDTH, generator=rng).double() for n in counts]
-    values = [torch.randn(2, 2, n, VALUE_WIDTH, generator=rng).double() for n in counts]
-    ends = [torch.tensor([n, n // 2]) for n in counts]
-    visible = [torch.arange(n) < e[:, None] for n, e in zip(counts, ends, strict=True)]
+@pytest.mark.precision
+def test_heads_over_processes(four):
+    check_heads(four.run, 12, 2, 4)
+
+
+def decode(group, query, keys, values, lengths):
+    group.reset()
+    own = keys[group.rank], values[group.rank], group
+    return decode_divided(
+        query, *own, lengths and lengths[group.rank]
+    ), group.sent_bytes
+
+
+def check_decoding(run, sizes, ragged):
+    query = draw(2, 6, 3, 3)
+    keys, values = ([draw(2, 2, n, w) for n in sizes] for w in (3, 5))
+    ends = [torch.tensor([n, n // 2]) for n in sizes]
+    visible = [torch.arange(n) < e[:, None] for n, e in zip(sizes, ends, strict=True)]
     mask = torch.cat(visible, dim=1)[:, None, None] if ragged else None
     wanted = grouped_query(query, torch.cat(keys, 2), torch.cat(values, 2), mask)
-    found = run_in_threads(decode, size, query, keys, values, ends if ragged else None)
-    sizes = Sizes(2, 6, 3, sum(counts), WIDTH, VALUE_WIDTH, 2, itemsize=8)
-    for output, sent in found:
-        torch.testing.assert_close(output, wanted)
-        assert sent == count_decoding_traffic(sizes, size).forward
-
-
-@pytest.mark.parametrize(("length", "size"), [(5, 1), (130, 2), (7, 3), (8, 4)])
-def test_linear_attention_sends_states(length, size):
-    rng = torch.Generator().manual_seed(0)
-    widths = (WIDTH, WIDTH, VALUE_WIDTH, VALUE_WIDTH)
-    *inputs, upstream = (
-        torch.randn(2, 3, length, width, generator=rng, dtype=torch.float64)
-        for width in widths
+    traffic = counts.count_decoding_traffic(
+        Sizes(2, 6, 3, sum(sizes), 3, 5, 2, itemsize=8), len(sizes)
     )
-    layout = contiguous(length, size)
-    found = run_in_threads(attend_linearly, size, inputs, upstream, layout)
-    whole = [x.clone().requires_grad_() for x in inputs]
-    output = attend_linear(*whole, torch.ones(length, length).tril().bool())
-    output.backward(upstream)
-    parts = zip(*(tensors for tensors, _ in found), strict=True)
-    joined = [join_shards(part, layout) for part in parts]
-    torch.testing.assert_close(joined, [output.detach(), *(x.grad for x in whole)])
-    sizes = Sizes(2, 3, length, length, WIDTH, VALUE_WIDTH, itemsize=8)
-    wanted = count_state_traffic(sizes, size)
-    assert {sent for _, sent in found} == {(wanted.forward, wanted.backward)}
+    for output, sent in run(decode, query, keys, values, ends if ragged else None):
+        torch.testing.assert_close(output, wanted)
+        assert sent == traffic.forward
+
+
+@pytest.mark.parametrize("sizes", [[7], [3, 4], [5, 0, 2], [1, 2, 3, 1]])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_decoding_with_a_divided_cache(sizes, ragged):
+    check_decoding(lambda f, *args: run_in_threads(f, len(sizes), *args), sizes, ragged)
+
+
+@pytest.mark.precision
+def test_decoding_on_processes(four):
+    check_decoding(four.run, [1, 2, 0, 1], True)
+
+
+def use_every_collective(group):
+    """Return what each collective gives for tensors that are not contiguous."""
+    grid = torch.arange(12.0).reshape(3, 4) + 100 * group.rank
+    strided, kept = grid[:, 1], grid.clone()
+    found = [
+        group.shift(strided),
+        group.shift(strided[: group.rank], [(group.rank - 1) % group.size]),
+        group.all_reduce(strided),
+        torch.cat(group.all_gather(strided)),
+        torch.cat(group.all_to_all([*grid.T])),
+    ]
+    assert torch.equal(grid, kept)
+    print("rank", group.rank)
+    return found, group.sent, group.messages
+
+
+@pytest.mark.precision
+def test_processes_and_threads_exchange_the_same(four, capsys):
+    found = four.run(use_every_collective)
+    printed = capsys.readouterr().out
+    torch.testing.assert_close(found, run_in_threads(use_every_collective, 4))
+    assert printed == "".join(f"[rank {r}] rank {r}\n" for r in range(4))
+    firsts = torch.tensor([1.0, 5.0, 9.0])
+    (shifted, _, total, gathered, _), sent, _ = found[0]
+    assert torch.equal(shifted, firsts + 300)
+    assert torch.equal(total, 4 * firsts + 600)
+    assert torch.equal(gathered[:6], torch.cat([firsts, firsts + 100]))
+    assert sent["all_reduce"] == 18  # 2 · 3 / 4 of 12 bytes
+
+
+def measure_peaks(group, width, length, block):
+    """Return the peak of this rank's new tensors among 1, 2 and 4 ranks."""
+    peaks = []
+    for some in (Group(), group.split(2)[0], group):
+        layout = zigzag(length, some.size)
+        own = [torch.zeros(1, 1, len(layout[some.rank]), width) for _ in range(3)]
+        run = partial(ring_attention, *own, some, layout, causal=True, block=block)
+        peaks.append(measure_peak_bytes(run))
+    return peaks
+
+
+@pytest.mark.precision
+def test_the_peak_memory_of_a_rank_falls_with_the_number_of_ranks(four):
+    width, length = 16, 512
+    peaks = four.run(measure_peaks, width, length, 32)[0]
+    assert peaks[0] > peaks[1] > peaks[2]
+    for size, peak in zip((1, 2, 4), peaks, strict=True):
+        # Keys and values, sent and received; outputs before and after a merge.
+        assert 4 <= peak / (length // size * width * 4) <= 8
+
+
+def train(group):
+    """Return weights and losses; the last batch has fewer pairs than ranks."""
+    pairs = [([4 + (i + j) % 7 for j in range(1 + i % 5)],) * 2 for i in range(25)]
+    torch.manual_seed(0)
+    recipe = Recipe(epochs=2, size=8, rate=1e-2)
+    trainer = Trainer(make_model(attention=True).double(), pairs, pairs[:5], recipe)
+    history = trainer.run(progress=False)
+    losses = [[note["train_loss"], note["valid_loss"]] for note in history]
+    return [*trainer.model.parameters()], losses
+
+
+@pytest.mark.precision
+def test_training_divides_every_batch(four):
+    wanted = train(None)
+    for weights, losses in four.run(train):
+        torch.testing.assert_close(weights, wanted[0])
+        torch.testing.assert_close(losses, wanted[1], rtol=1e-6, atol=0)

@@ -10,18 +10,15 @@ from attnbook.parallel.alltoall import (
     all_to_all_attention,
     attend_linear_divided,
     decode_divided,
+    grid_attention,
 )
 from attnbook.parallel.groups import (
     DistributedGroup,
     copy_to_ranks,
-    gather_from_ranks,
+    exchange_parts,
     sum_over_ranks,
 )
-from attnbook.parallel.heads import (
-    ColumnParallelLinear,
-    RowParallelLinear,
-    TensorParallelAttention,
-)
+from attnbook.parallel.heads import TensorParallelAttention
 from attnbook.parallel.ranks import RankError, Ranks, run_in_threads
 from attnbook.parallel.ring import contiguous, ring_attention, zigzag
 
@@ -80,58 +77,48 @@ def test_threads_do_not_wait_for_a_thread_that_has_left(function):
         run_in_threads(function, 3, limit=0.5)
 
 
-def attend_ring(group, change, longer):
-    """Attend with shards that `change` makes wrong on the last rank."""
-    last = group.rank == group.size - 1
-    layout = contiguous(12 if last and longer else 9, group.size)
-    shards = [torch.zeros(1, 4, len(layout[group.rank]), 2) for _ in range(3)]
-    return ring_attention(*(change(*shards) if last else shards), group, layout)
-
-
-@pytest.mark.parametrize(
-    ("change", "longer", "sentence"),
-    [
-        (
-            lambda q, k, v: (q, k.to("meta"), v),
-            False,
-            "on rank 2 the query is on cpu in .* but the key on meta",
-        ),
-        (
-            lambda q, k, v: (q, k[:, :, 1:], v),
-            False,
-            "on rank 2 the key has 2 positions, but the layout gives .* 3",
-        ),
-        (
-            lambda *x: x,
-            True,
-            "all ranks need the same length, but rank 0 has 9 and rank 2 has 12",
-        ),
-        (
-            lambda *x: [y.bfloat16() for y in x],
-            False,
-            "rank 0 has torch.float32 and rank 2 has torch.bfloat16",
-        ),
-    ],
-)
-def test_every_rank_raises_the_same_sentence(change, longer, sentence):
-    with pytest.raises(RankError, match=f"each of the 3 ranks raised .*{sentence}"):
-        run_in_threads(attend_ring, 3, change, longer, limit=5)
-
-
 def make_zeros(*shape):
     return [torch.zeros(shape)] * 3
+
+
+def attend_ring(group, change, length=12):
+    """Attend with shards that `change` makes wrong on the last rank."""
+    last = group.rank == 3
+    layout = contiguous(length if last else 12, 4)
+    shards = make_zeros(1, 4, len(layout[group.rank]), 2)
+    return ring_attention(*(change(*shards) if last else shards), group, layout)
 
 
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
         (
+            lambda g: attend_ring(g, lambda q, k, v: (q, k.to("meta"), v)),
+            "on rank 3 query, key and value are .* on cpu, .* on meta, .* on cpu",
+        ),
+        (
+            lambda g: attend_ring(g, lambda q, k, v: (q, k[:, :, 1:], v)),
+            r"on rank 3 .*\(1, 4, 2, 2\).* do not fit .* the layout's 3 positions",
+        ),
+        (
+            lambda g: attend_ring(g, lambda *x: x, 16),
+            "all ranks need the same length, but rank 0 has 12 and rank 3 has 16",
+        ),
+        (
+            lambda g: attend_ring(g, lambda *x: [y.bfloat16() for y in x]),
+            "rank 0 has torch.float32 on cpu and rank 3 has torch.bfloat16 on cpu",
+        ),
+        (
+            lambda g: ring_attention(*make_zeros(1, 4, 1, 4), g, contiguous(3, 4)),
+            r"each of 4 ranks needs positions, but the layout is \[1, 1, 1, 0\]",
+        ),
+        (
             lambda g: all_to_all_attention(*make_zeros(1, 3, 2, 4), g, zigzag(8, 4)),
             "4 ranks cannot divide 3 heads",
         ),
         (
-            lambda g: ring_attention(*make_zeros(1, 4, 1, 4), g, contiguous(3, 4)),
-            "the layout is of 4, rank 3 without a position",
+            lambda g: grid_attention(*make_zeros(1, 6, 2, 4), g, 3, zigzag(8, 4)),
+            "4 ranks do not divide into rows of 3 ranks",
         ),
         (
             lambda g: TensorParallelAttention(MultiHeadAttention(6, 3), g),
@@ -151,44 +138,31 @@ def make_zeros(*shape):
             lambda g: attend_linear_divided(*make_zeros(1, 2, 3, 4 + g.rank), g),
             "all ranks need the same state",
         ),
-        (lambda g: g.split(3), "4 ranks do not divide into rows of 3 ranks"),
     ],
 )
-def test_what_cannot_be_divided_is_refused_on_every_rank(function, sentence):
+def test_every_rank_raises_the_same_sentence(function, sentence):
     with pytest.raises(RankError, match=f"each of the 4 ranks raised .*{sentence}"):
         run_in_threads(function, 4, limit=5)
 
 
 def test_a_group_that_was_never_started_is_refused():
-    with pytest.raises(ValueError, match="no process group has been started: call run"):
+    with pytest.raises(ValueError, match="no process group has been started: call"):
         DistributedGroup()
 
 
 def compute_gradients(group):
-    """Return gradients through each collective, of the loss Σ rank · output."""
+    """Return gradients through each function, of the loss Σ rank · output."""
     x = torch.full((2, 1), 1.0 + group.rank, requires_grad=True)
     found = []
-    for function in (copy_to_ranks, sum_over_ranks):
+    for function in (
+        copy_to_ranks,
+        sum_over_ranks,
+        lambda x, group: torch.cat(exchange_parts([x] * 2, [x.shape] * 2, group)),
+    ):
         loss = ((group.rank + 1) * function(x, group)).sum()
         found.append(float(torch.autograd.grad(loss, x)[0][0]))
-    gathered = gather_from_ranks(x, group, [2, 2])
-    loss = ((group.rank + 1) * gathered).sum()
-    return [*found, float(torch.autograd.grad(loss, x)[0][0])]
+    return found
 
 
 def test_gradients_of_collectives_are_not_local():
-    found = run_in_threads(compute_gradients, 2)
-    assert found == [[3, 1, 3], [3, 2, 3]]
-
-
-def run_feed_forward(group, up, down):
-    x = torch.ones(1, 2, 6, dtype=torch.float64, requires_grad=True)
-    whole = down(up(x).relu())
-    divided = RowParallelLinear(down, group)(ColumnParallelLinear(up, group)(x).relu())
-    return [(y, *torch.autograd.grad(y.sum(), x)) for y in (whole, divided)]
-
-
-def test_a_feed_forward_network_over_ranks():
-    layers = torch.nn.Linear(6, 8).double(), torch.nn.Linear(8, 6).double()
-    for whole, divided in run_in_threads(run_feed_forward, 4, *layers):
-        torch.testing.assert_close(divided, whole)
+    assert run_in_threads(compute_gradients, 2) == [[3, 1, 3], [3, 2, 3]]
