@@ -228,7 +228,7 @@ def check_shards(
 ) -> None:
     """Raise one ValueError on every rank if any has tensors that do not fit."""
     tensors, counts = (query, key, value), [len(positions) for positions in layout]
-    shapes = [tuple(x.shape) for x in tensors]
+    shapes = ", ".join(str(tuple(x.shape)) for x in tensors)
     kinds = [f"{x.dtype} on {x.device}" for x in tensors]
     heads, groups, width = query.shape[1], key.shape[1], query.shape[-1]
     error, here = None, f"on rank {group.rank} query, key and value are"
