@@ -119,8 +119,8 @@ notebook: .venv/test.stamp  ## execute and store one chapter: NAME=01_bottleneck
 pages: .venv/test.stamp  ## write solutions, headings, the page of mistakes and the table of chapters
 	OMP_NUM_THREADS=1 $(BIN)/python -m workshop.book.pages
 
-evidence: .venv/test.stamp  ## repeat recorded runs: NAME=cmudict_fixed_0
-	$(BIN)/python -m workshop.experiments $(or $(NAME),--help)
+evidence: .venv/test.stamp  ## repeat recorded runs: NAME=cmudict_fixed_0, RANKS=2 for two processes
+	$(BIN)/$(if $(RANKS),torchrun --nproc-per-node $(RANKS),python) -m workshop.experiments $(or $(NAME),--help)
 
 # On a bare machine with a GPU: its own Python, no environment, no network.
 gpu:  ## run what needs a GPU, or go on with it: OUT=folder

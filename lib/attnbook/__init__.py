@@ -10,6 +10,7 @@ A package imports only itself and packages above it in this list:
 - `flash`: FlashAttention in Triton
 - `profiling`: counting FLOPs and bytes, rooflines, memory
 - `models`: encoder-decoders, Transformers, small models of single chapters
+- `parallel`: attention over several processes or devices
 - `training`: batches, the training loop, decoding, metrics
 - `diagnose`: tests of a model's behavior
 - `figures`: how the book draws

@@ -17,9 +17,11 @@ from itertools import chain
 from typing import NamedTuple, TypeVar
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from tqdm.auto import tqdm
 
 from attnbook.data.vocabulary import END, PAD, START, pad_sequences
@@ -48,6 +50,11 @@ def make_batch(pairs: Sequence[tuple[list[int], list[int]]]) -> Batch:
     target, _ = pad_sequences([[*t, END] for _, t in pairs])
     previous, _ = pad_sequences([[START, *t] for _, t in pairs])
     return Batch(source, lengths, previous, target)
+
+
+def count_symbols(pairs: Sequence[tuple[list[int], list[int]]]) -> int:
+    """Return the number of target symbols, the ends included."""
+    return sum(len(target) + 1 for _, target in pairs)
 
 
 def draw_batches(
@@ -158,6 +165,9 @@ class Recipe:
 class Trainer:
     """One training run, an epoch at a time, on the device of the model.
 
+    Where a process group has been started, each of its processes computes the
+    gradient on a share of every batch, and all take the same steps.
+
     Args:
         model: called as model(source, lengths, previous).logits.
         train: pairs of (source ids, target ids).
@@ -181,6 +191,10 @@ class Trainer:
             )
         self.model, self.train, self.valid = model, train, valid
         self.recipe, self.watch = recipe, watch
+        divided = dist.is_available() and dist.is_initialized()
+        self.rank = dist.get_rank() if divided else 0
+        self.ranks = dist.get_world_size() if divided else 1
+        self.divided = DistributedDataParallel(model) if divided else model
         self.optimizer = torch.optim.Adam(model.parameters(), lr=recipe.rate)
         self.history: list[dict] = []
         self.best = {k: v.clone() for k, v in model.state_dict().items()}
@@ -211,20 +225,21 @@ class Trainer:
         seed, device = 10_000 * recipe.seed + number, find_device(self.model)
         wall, cpu = time.perf_counter(), time.process_time()
         chosen = draw_batches(self.train, recipe.size, seed)
-        losses: list[float] = []
+        total = 0.0
         # Dropout draws from the global generator of the model's device.
-        with use_seed(seed, device):
+        with use_seed(seed + 1_000_000 * self.rank, device):
             self.model.train()
             bar = tqdm(chosen, disable=not progress, desc=f"epoch {number + 1}")
 
             def show_loss(step: int, loss: float) -> None:
-                losses.append(loss)
+                nonlocal total
+                total += loss
                 bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
 
             optimize(
                 self.optimizer,
-                (make_batch(pairs).to(device) for pairs in bar),
-                self.compute_loss,
+                bar,
+                self.compute_share_of_loss,
                 lambda step: self.compute_rate(
                     (number + step / len(chosen)) / recipe.epochs
                 ),
@@ -233,7 +248,7 @@ class Trainer:
             )
         note = {
             "epoch": number + 1,
-            "train_loss": sum(losses) / len(losses),
+            "train_loss": self.average(total / len(chosen)),
             "valid_loss": compute_held_out_loss(self.model, self.valid),
             "wall_s": time.perf_counter() - wall,
             "cpu_s": time.process_time() - cpu,
@@ -250,8 +265,28 @@ class Trainer:
 
     def compute_loss(self, made: Batch) -> Float[Tensor, ""]:
         """Return the mean loss per symbol of a batch, in nats."""
-        logits = self.model(made.source, made.lengths, made.previous).logits
+        logits = self.divided(made.source, made.lengths, made.previous).logits
         return compute_symbol_loss(logits, made.target)
+
+    def compute_share_of_loss(self, pairs: Sequence) -> Float[Tensor, ""]:
+        """Return what this process adds to the mean loss per symbol of a batch.
+
+        The average over the processes, which gradients are too, is that loss:
+        a share counts as much as it has symbols.
+        """
+        if len(pairs) < self.ranks:  # each process takes all of it
+            return self.compute_loss(make_batch(pairs).to(find_device(self.model)))
+        share = pairs[self.rank :: self.ranks]
+        weight = self.ranks * count_symbols(share) / count_symbols(pairs)
+        return weight * self.compute_loss(make_batch(share).to(find_device(self.model)))
+
+    def average(self, number: float) -> float:
+        """Return the mean of a number over all processes."""
+        if self.ranks == 1:
+            return number
+        found = torch.tensor(number, device=find_device(self.model))
+        dist.all_reduce(found)
+        return float(found) / self.ranks
 
     def step(self, made: Batch, share: float) -> None:
         """Take one step, on a batch, at this share of all steps."""

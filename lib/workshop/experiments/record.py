@@ -3,6 +3,9 @@
 A function that measures something is decorated with `recorded`; training runs that
 share one procedure are given to `register_runs`. `find_experiments` imports every
 module of this package, so that a new theme is one new file.
+
+Under torchrun, training runs divide every batch over its processes, of which the
+first one writes the record.
 """
 
 import importlib
@@ -20,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from safetensors.torch import save_file
 from torch import nn
 
@@ -29,6 +33,7 @@ from attnbook.training.loop import Trainer
 from attnbook.training.run import Run
 from workshop.experiments.scoring import make_validation_metrics, score_test_set
 
+CPU = torch.device("cpu")
 EXPERIMENTS: dict[str, Callable[[], dict]] = {}
 RUNS: dict[str, Run] = {}
 
@@ -100,11 +105,11 @@ def record_results(
     return made
 
 
-def record_run(name: str, progress: bool = True) -> dict:
-    """Train and score a run, going on where an earlier try stopped."""
+def record_run(name: str, progress: bool = True, device: torch.device = CPU) -> dict:
+    """Train a run on a device and score it on the CPU."""
     run = RUNS[name]
     torch.set_num_threads(1)
-    data, model = run.data(), run.model()
+    data, model = run.data(), run.model().to(device)
     trainer = Trainer(
         model,
         data.encode(data.splits.train[:: run.every]),
@@ -113,7 +118,7 @@ def record_run(name: str, progress: bool = True) -> dict:
         make_validation_metrics(run.task, data),
     )
     history = trainer.run(progress)
-    round_to_half(model)
+    round_to_half(model.cpu())
     begun = time.process_time()
     results = score_test_set(run.task, data, model, run.attention)
     made = make_record(
@@ -139,9 +144,11 @@ def record_run(name: str, progress: bool = True) -> dict:
 def make_record(name: str, seeds: list[int], results: dict, **more) -> dict:
     """Return a record: what ran, where and with what, and what came out."""
     packages = ("torch", "numpy", "sacrebleu", "sentencepiece")
+    ranks = count_ranks()
+    start = "python" if ranks == 1 else f"torchrun --nproc-per-node {ranks}"
     return {
         "name": name,
-        "command": f"python -m workshop.experiments {name}",
+        "command": f"{start} -m workshop.experiments {name}",
         "seeds": seeds,
         "device": f"{read_processor_name()}, {torch.get_num_threads()} thread",
         "versions": {"python": platform.python_version()}
@@ -162,8 +169,13 @@ def sweep(measure: Callable[..., dict], **settings: Iterable) -> list[dict]:
 
 
 def write_record(made: dict) -> Path:
-    """Write a record beside the old one and move it; lists of numbers on one line."""
+    """Write a record beside the old one and move it; lists of numbers on one line.
+
+    Of several processes, the first one writes it.
+    """
     path = RECORDS / f"{made['name']}.json"
+    if get_rank():
+        return path
     body = ",\n".join(f" {json.dumps(k)}: {format_rows(v)}" for k, v in made.items())
     beside = path.with_suffix(".part")
     beside.write_text(f"{{\n{body}\n}}\n", "utf8")
@@ -204,10 +216,27 @@ def round_to_half(model: nn.Module) -> None:
 
 def save_weights(model: nn.Module, name: str) -> None:
     """Write a model's weights in half precision, beside and then moved."""
+    if get_rank():
+        return
     half = {k: v.half() for k, v in model.state_dict().items()}
     path = WEIGHTS / f"{name}.safetensors"
     save_file(half, path.with_suffix(".part"))
     path.with_suffix(".part").replace(path)
+
+
+def is_divided() -> bool:
+    """Return whether torchrun's processes share the run."""
+    return dist.is_available() and dist.is_initialized()
+
+
+def count_ranks() -> int:
+    """Return how many processes share the run."""
+    return dist.get_world_size() if is_divided() else 1
+
+
+def get_rank() -> int:
+    """Return which of them this is; the first one is 0."""
+    return dist.get_rank() if is_divided() else 0
 
 
 def read_processor_name() -> str:

@@ -17,6 +17,29 @@ KNOWN = record.find_experiments()
 OLD_NAMES = {"norm_placement": "norm"}
 
 
+def refused(words, capsys):
+    """Return the one sentence with which a command is refused."""
+    with pytest.raises(SystemExit, match="2"):
+        command.main(words)
+    return capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_a_wrong_word_is_refused_in_one_sentence(capsys, monkeypatch):
+    message = "'smolm2_sinks'; the nearest are smollm2_sinks"
+    assert message in refused(["smolm2_sinks"], capsys)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    message = "process 2 has no GPU: PyTorch finds 2 here"
+    assert message in refused([NAME, "--gpus"], capsys)
+
+
+def test_only_training_runs_are_divided_or_use_a_gpu(capsys, monkeypatch):
+    message = "mask_cost is no training run: it runs in one process on the CPU"
+    assert message in refused(["mask_cost", "--gpus"], capsys)
+    monkeypatch.setattr(torch.distributed, "is_torchelastic_launched", lambda: True)
+    assert message in refused(["mask_cost"], capsys)
+
+
 def test_the_beginning_of_a_name_is_enough(monkeypatch, capsys):
     stored = read_record("smollm2_sinks")
     monkeypatch.setitem(record.EXPERIMENTS, "smollm2_sinks", lambda: stored)
