@@ -90,48 +90,6 @@ def counts_by_sums(frames, height, width, size):
     return torch.tensor([*found, space + n * seen, n * n * seen])
 
 
-def connect(layer, features, *pairs):
-    """Return the outputs of a layer on a graph with these edges."""
-    return layer(features, torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T)
-
-
-def far(a, b):
-    return bool((a - b).abs().max() > 1e-4)
-
-
-def fault_from_a_path(layer, features, edges):
-    x = torch.linspace(-1, 1, 3 * features.shape[1]).cos().view(3, -1)
-    x = x * torch.tensor([1.5, -1.0, 0.5])[:, None]
-    empty, path = connect(layer, x), connect(layer, x, (0, 1), (1, 2))
-    if empty.any():
-        return 4 if far(path[1], empty[0]) else 6
-    if path[0].any():
-        return 3
-    if far(path[1], connect(layer, x, (0, 1))[1]):
-        return 2
-    three = (0, 2), (1, 2), (2, 2)
-    total = sum(connect(layer, x, edge)[2] for edge in three)
-    both = connect(layer, x, *three)[2]
-    return 1 if not far(both, total) else 0 if far(both, total / 3) else 5
-
-
-def fault_by_table(layer, features, edges):
-    rng = torch.Generator().manual_seed(3)
-    x = torch.randn(5, features.shape[1], generator=rng)
-    none, one = connect(layer, x), connect(layer, x, (0, 1))
-    two = connect(layer, x, (2, 1)) + connect(layer, x, (3, 1))
-    both = connect(layer, x, (0, 1), (2, 1), (3, 1))
-    facts = {
-        6: none.any() and not far(none[0], one[1]),
-        4: none.any(),
-        3: not one[1].any(),
-        2: far(connect(layer, x, (0, 1), (3, 4))[1], one[1]),
-        1: not far(both[1], one[1] + two[1]),
-        5: not far(3 * both[1], one[1] + two[1]),
-    }
-    return torch.tensor(next((number for number, seen in facts.items() if seen), 0))
-
-
 def kind_from_a_blank_picture(attend, picture):
     blank = attend(torch.ones(44, 52))
     if blank.max() > 1.5 * blank.min():
@@ -168,7 +126,6 @@ RIGHT = {
     checks.check_patches: (patches_by_unfold, patches_by_einsum),
     checks.check_graph_attention: (graph_by_matrix, graph_by_scatter),
     checks.check_space_time_counts: (counts_by_pairs, counts_by_sums),
-    checks.check_graph_fault: (fault_from_a_path, fault_by_table),
     checks.check_map_kind: (kind_from_a_blank_picture, kind_by_moving),
 }
 WRONG = (

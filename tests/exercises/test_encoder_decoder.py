@@ -76,44 +76,6 @@ def depends_by_triangles(length, width, packed):
     return result
 
 
-def changes(model, one, other):
-    return not torch.allclose(model(*one)[0], model(*other)[0])
-
-
-def fault_entry_by_entry(model, source, lengths):
-    """Test the first sequence; look at every entry and every symbol."""
-    n, one = int(lengths[0]), lengths[:1]
-    row, others = source[:1, :n], source.clone()
-    others[1:, 0] = others[1:, 0] % 6 + 1
-    wider = torch.cat([source, torch.zeros_like(source[:, :3])], dim=1)
-    moved = []
-    for j in range(n):
-        other = row.clone()
-        other[0, j] = 1 + (other[0, j] + 1) % 6
-        moved.append(model(other, one)[0] != model(row, one)[0])
-    return torch.tensor(
-        [
-            changes(model, (source, lengths), (wider, lengths)),
-            changes(model, (source, lengths), (others, lengths)),
-            not bool(torch.stack(moved).all()),
-        ]
-    )
-
-
-def fault_by_equal_lengths(model, source, lengths):
-    n = int(lengths.min())
-    equal, same = source[:, :n], torch.full_like(lengths, n)
-    row, one = source[:1, : lengths[0]], lengths[:1]
-    ignored = False
-    for j in 0, -1:
-        other = row.clone()
-        other[0, j] = 1 + other[0, j] % 2
-        ignored |= bool((model(row, one) == model(other, one)).any())
-    padded = changes(model, (row, one), (F.pad(row, (0, 3)), one))
-    mixed = changes(model, (equal, same), (equal[:1], same[:1]))
-    return torch.tensor([padded, mixed, ignored])
-
-
 def cause_in_one_loop(step, state, start, target):
     own, forced = state, state
     previous, true, first, late = start, start, None, False
@@ -152,7 +114,6 @@ RIGHT = {
         greedy_with_running_maximum(-float("inf")),
     ),
     checks.check_state_dependencies: (depends_by_loops, depends_by_triangles),
-    checks.check_encoder_fault: (fault_entry_by_entry, fault_by_equal_lengths),
     checks.check_error_cause: (cause_in_one_loop, cause_of_one_error),
 }
 WRONG = (

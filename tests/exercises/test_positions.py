@@ -66,43 +66,6 @@ def count_with_numpy(D, base, L, s):
     return [(rotations >= 1).sum(), slow, 0, slow - 1 if slow else 0]
 
 
-def score(scores, D, t, s, query, key):
-    places = torch.tensor([t]), torch.tensor([s])
-    return scores(query.view(1, D), key.view(1, D), *places).item()
-
-
-def read_rotation_matrix(scores, D):
-    one, other = torch.eye(D)[:2]
-
-    def is_near(t, s, number):
-        return abs(score(scores, D, t, s, one, one) - number) < 1e-2
-
-    if is_near(1, 0, 1) or is_near(0, 1, 1):
-        return 5 if is_near(1, 0, 1) and is_near(0, 1, 1) else 1
-    if is_near(1, 1, math.cos(2)):
-        return 2
-    if abs(score(scores, D, 1, 0, one, other)) < 1e-2:
-        return 3
-    return 0 if all(is_near(t, 0, math.cos(t)) for t in (1000, 1001, 1002)) else 4
-
-
-def compare_tables(scores, D):
-    x, y = torch.randn(2, D, generator=torch.Generator().manual_seed(5))
-    one, other = torch.eye(D)[:2]
-    grid = [[score(scores, D, t, s, x, y) for s in (0, 3, 8)] for t in (0, 3, 8)]
-    table = torch.tensor(grid)
-    rows = bool((table - table[:1]).abs().max() < 1e-3)
-    columns = bool((table - table[:, :1]).abs().max() < 1e-3)
-    if rows or columns:
-        return 5 if rows and columns else 1
-    if (table - table.T).abs().max() < 1e-3:
-        return 2
-    late = [score(scores, D, t, 0, x, y) for t in (2000, 2001)]
-    if abs(late[0] - late[1]) < 1e-3:
-        return 4
-    return 3 * (abs(score(scores, D, 2, 0, one, other)) < 1e-3)
-
-
 def use_one_input(head, words, positions):
     """One input in which the four explanations predict different keys."""
     key = int(head(words, positions).argmax())
@@ -133,7 +96,6 @@ RIGHT = {
     checks.check_rotate: (rotate_column_by_column, rotate_through_halves),
     checks.check_alibi: (penalize_by_loops, multiply_slopes_by_keys),
     checks.check_new_angles: (count_by_wavelength, count_with_numpy),
-    checks.check_rotary_fault: (read_rotation_matrix, compare_tables),
     checks.check_position_use: (use_one_input, change_one_after_the_other),
 }
 WRONG = (

@@ -79,48 +79,6 @@ def counts_by_dictionary(block, copies, before, distance):
     return counts
 
 
-def fault_by_contributions(layer, x, heads):
-    rng = torch.Generator().manual_seed(3)
-    x = torch.randn(6, x.shape[1], generator=rng)
-    before = layer(x, [])
-    parts = {h: before - layer(x, [h]) for h in range(heads)}
-    if (layer(x, []) - before).abs().max() > 1e-3:
-        return 5
-    if parts[0][:-1].abs().max() < 1e-4:
-        return 6
-    if parts[0][0].abs().max() < 1e-4:
-        return 1
-    bias = layer(x, list(range(heads)))
-    if bias.abs().max() < 1e-5:
-        return 3
-    if (layer(x[:3], [0]) + parts[0][:3] - before[:3]).abs().max() > 1e-4:
-        return 4
-    whole = sum(parts.values()) + bias
-    return 0 if (whole - before).abs().max() < 1e-3 else 2
-
-
-def fault_by_table(layer, x, heads):
-    g = torch.Generator().manual_seed(9)
-    x = torch.randn(9, x.shape[1], generator=g)
-    w, a, b = layer(x, []), layer(x, [0]), layer(x, [1])
-    ab, none, again = layer(x, [0, 1]), layer(x, range(heads)), layer(x, [])
-    other = x.clone()
-    other[-1] *= -1
-
-    def far(p, q):
-        return bool((p - q).abs().max() > 1e-4)
-
-    facts = {
-        5: far(w, again),
-        6: not far(a[:8], w[:8]),
-        1: not far(a[0], w[0]),
-        4: far(layer(other, [0])[:8], a[:8]),
-        3: not none.any(),
-        2: far(a + b, ab + w),
-    }
-    return torch.tensor(next((n for n, seen in facts.items() if seen), 0))
-
-
 def kind_by_two_gaps(head, ids):
     start = [*range(50, 64)]
     near = head([*start, 1, 2, 3, 1])[-1]
@@ -153,7 +111,6 @@ RIGHT = {
         ablate_by_a_hook_on_a_copy,
     ),
     checks.check_score_counts: (counts_by_ids, counts_by_dictionary),
-    checks.check_ablation_fault: (fault_by_contributions, fault_by_table),
     checks.check_head_kind: (kind_by_two_gaps, kind_by_elimination),
 }
 WRONG = (

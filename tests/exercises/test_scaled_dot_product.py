@@ -73,45 +73,6 @@ def seeded():
     return torch.Generator().manual_seed(7)
 
 
-def fault_by_computing_each_fault(attend, query, key, value):
-    """Compute each fault, and compare it with what the function returns."""
-    rng = seeded()
-    q, k = torch.randn(3, 6, generator=rng), torch.randn(5, 6, generator=rng)
-    v = torch.randn(5, 4, generator=rng)
-    out, s = attend(q, k, v), q @ k.T / 6**0.5
-    if out.shape != (3, 4):
-        return 5
-    made = {
-        0: s.softmax(-1),
-        1: s.softmax(0),
-        2: (s * 6**0.5).softmax(-1) / 6**0.5,
-        4: (q @ k.reshape(6, 5) / 6**0.5).softmax(-1),
-    }
-    same = (n for n, w in made.items() if torch.allclose(out, w @ v, atol=1e-5))
-    return next(same, 3)
-
-
-def fault_by_one_key(attend, query, key, value):
-    """With one key, the output is its value, whatever the scale."""
-    rng = seeded()
-    q, k = torch.randn(2, 1, 9, generator=rng)
-    q, v = q.expand(4, 9), torch.randn(1, 9, generator=rng)
-    out = attend(q, k, v)
-    if torch.allclose(out, attend(q, k, v + 1), atol=1e-6):
-        return 5
-    if torch.allclose(out, v / 4, atol=1e-5):
-        return 1
-    if not torch.allclose(out, v.expand_as(out), atol=1e-5):
-        return 2
-    q, k = 2 * torch.eye(9)[:3], torch.zeros(2, 9)
-    k[0, 2] = 1.0
-    w = attend(q, k, torch.eye(2))
-    if not torch.allclose(w[:2], torch.tensor(0.5), atol=1e-5):
-        return 4
-    want = torch.tensor([2 / 3, 0.0]).softmax(-1)
-    return 0 if torch.allclose(w[2], want, atol=1e-5) else 3
-
-
 def kind_by_lengths(weigh, D):
     """Longer queries and longer keys, one change at a time."""
     one, other = torch.zeros(2, D)
@@ -145,39 +106,15 @@ def weigh(query, key, axis=-1, least=-torch.inf):
     return e / e.sum(axis, keepdim=True)
 
 
-def attend_key_by_key(query, key, value, mask):
-    """Begin the running maximum at 0."""
-    scores = query * query.shape[-1] ** -0.5 @ key.mT
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)
-    top, total, sums = torch.zeros_like(scores[..., :1]), 0.0, 0.0
-    for s in range(key.shape[-2]):
-        one = scores[..., s, None]
-        higher = torch.maximum(top, one)
-        old, new = (top - higher).exp(), (one - higher).exp()
-        total, sums = total * old + new, sums * old + new * value[..., s, None, :]
-        top = higher
-    return sums / torch.where(total == 0, 1.0, total)
-
-
 RIGHT = {
     chapter.check_weights: (weights_by_einsum, weights_by_logsumexp),
     chapter.check_attend: (Attention(), attend_by_the_lowest_number),
     chapter.check_predicted_weights: (changed_by_scores, changed_in_numpy),
-    chapter.check_attention_fault: (fault_by_computing_each_fault, fault_by_one_key),
     chapter.check_score_kind: (kind_by_lengths, kind_by_random_keys),
 }
 WRONG = (
     (chapter.check_weights, "", lambda q, k: weigh(q, k, least=0.0)),
     (chapter.check_weights, "wrong-axis", lambda q, k: weigh(q, k, axis=-2)),
-    (chapter.check_attend, "", attend_key_by_key),
-    (
-        chapter.check_attention_fault,
-        "",
-        lambda attend, q, k, v: fault_by_one_key(
-            lambda q, k, v: attend(q, k[:1].expand_as(k), v), q, k, v
-        ),
-    ),
     (
         chapter.check_score_kind,
         "",

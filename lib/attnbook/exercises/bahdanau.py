@@ -8,7 +8,7 @@ Axes: B batch, T queries, S keys (source symbols), Dq and Dk width of query and 
     symbol's vector
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -348,100 +348,5 @@ check_decoder_fault = Exercise(
     hints=(
         "What must change, and what not, if you change only one of the inputs?",
         "With one source position, the context vector is the same for every state.",
-    ),
-)
-
-
-def make_aligner(reason: str, always: int = 0) -> Callable:
-    """Return a model that attends by slot, position or word, or always to one slot."""
-
-    def model(words: Sequence[int], slots: Sequence[int], t: int) -> int:
-        """Return the slot with the largest weight for output word t."""
-        words, slots = [int(x) for x in words], [int(x) for x in slots]
-        if any(sorted(x) != list(range(len(words))) for x in (words, slots)):
-            raise ValueError(f"{words} or {slots} is no order of 0, 1, 2, ...")
-        return {
-            "slot": t,
-            "position": slots.index(t),
-            "word": slots.index(words.index(t)),
-            "one slot": always,
-        }[reason]
-
-    return model
-
-
-def alignment_explanation(model: Callable, S: int) -> int:
-    """Return why a model attends to the right slot: 0, 1, 2 or 3.
-
-    0: it attends to slot t. 1: to the state that was computed at position t.
-    2: to the state at which word t was read. 3: none of these.
-
-    Args:
-        model: (words, slots, t) to the slot with the largest weight.
-        S: how many words the sentence has, at least 3.
-    """
-    words = slots = [*range(1, S), 0]  # rotated by one; together, by two
-    found = [model(words, slots, t) for t in range(S)]
-    predicted = (
-        [t for t in range(S)],
-        [slots.index(t) for t in range(S)],
-        [slots.index(words.index(t)) for t in range(S)],
-    )
-    return predicted.index(found) if found in predicted else 3
-
-
-def alignment_explanation_cases(draw):
-    for size in 5, 4, 3, 23:
-        always = {5: 0, 4: 3}.get(size, draw.whole(0, size - 1))  # the first, the last
-        for reason in draw.shuffle(["slot", "position", "word", "one slot"]):
-            tries = f"with {size} words and a model that attends by {reason}"
-            if reason == "one slot":
-                tries = f"with {size} words and a model that attends to one slot only"
-            yield tries, make_aligner(reason, always), size
-
-
-check_alignment_explanation = Exercise(
-    alignment_explanation,
-    alignment_explanation_cases,
-    stars=3,
-    minutes=20,
-    section="Why alignments fail in long sentences",
-    title="an experiment that separates three explanations",
-    returns=("explanation",),
-    mistakes={
-        "nothing-changed": (
-            "words and states keep their order, where all explanations predict the "
-            "same slot",
-            "[*range(1, S), 0] → [*range(S)]",
-        ),
-        "words-only": (
-            "it moves only the words; then slot and position predict the same slot",
-            "words = slots = [*range(1, S), 0] → "
-            "words, slots = [*range(1, S), 0], [*range(S)]",
-        ),
-        "states-only": (
-            "it moves only the states; then position and word predict the same slot",
-            "words = slots = [*range(1, S), 0] → "
-            "words, slots = [*range(S)], [*range(1, S), 0]",
-        ),
-        "moves-cancel": (
-            "the two moves cancel: every word is back in its slot",
-            "[*range(1, S), 0] → [*range(S)][::-1]",
-        ),
-        "one-output-word": (
-            "it tries one output word; a model that attends to one slot only then "
-            "looks like one of the three",
-            "return predicted.index(found) if found in predicted else 3 → "
-            "first = [slot for slot, *_ in predicted]"
-            "\n    return first.index(found[0]) if found[0] in first else 3",
-        ),
-        "no-negative": (
-            "it never returns 3; return 3 if no explanation fits",
-            "else 3 → else 2",
-        ),
-    },
-    hints=(
-        "Write down the slot that each explanation predicts for output word 0.",
-        "Move words and states by one place, in the same direction.",
     ),
 )

@@ -13,18 +13,17 @@ Axes: B batch, C channels, H and W rows and columns of pixels; N nodes, E edges,
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
 from attnbook.attention.graph import (
     attend_graph,
     average_neighbors,
-    check_edges,
     score_static,
     softmax_by_target,
 )
-from attnbook.exercises.declare import Case, Exercise, differ
+from attnbook.exercises.declare import Case, Exercise
 from attnbook.models.vision import cut_patches, require_division
 
 
@@ -226,127 +225,6 @@ check_space_time_counts = Exercise(
         ),
     },
     hints=("How many keys does one token have in each step?",),
-)
-
-
-FAULTS = (
-    "no fault",
-    "a softmax over the edges out of a source",
-    "a softmax over all edges",
-    "edges that are reversed",
-    "an edge from every node to itself",
-    "equal weights",
-    "own features without incoming edges",
-)
-
-
-class GraphLayer:
-    """Graph attention, with one of `FAULTS`.
-
-    Called with features (N, I) and edges (2, E), it returns (N, F): for each node the
-    mean of W h of the sources of its incoming edges, weighted by a softmax over these
-    edges; zeros without incoming edges.
-    """
-
-    def __init__(self, fault: int, weight: Tensor, a: Tensor):
-        self._fault, self.weight, self.a = fault, weight, a
-
-    def __call__(self, features: Tensor, edges: Tensor) -> Tensor:
-        """Attend to the neighbors, as far as the fault allows."""
-        nodes = len(features)
-        check_edges(edges, nodes)
-        if self._fault == 3:
-            edges = edges.flip(0)
-        elif self._fault == 4:
-            edges = torch.cat([edges, torch.arange(nodes).expand(2, -1)], 1)
-        projected = features @ self.weight.T
-        scores = score_static(projected, edges, self.a)
-        if self._fault == 5:
-            scores = torch.zeros_like(scores)
-        groups = {1: edges[0], 2: torch.zeros_like(edges[0])}
-        weights = softmax_by_target(scores, groups.get(self._fault, edges[1]), nodes)
-        output = average_neighbors(projected, edges, weights)
-        if self._fault == 6:
-            reached = torch.isin(torch.arange(nodes), edges[1])
-            output = torch.where(reached[:, None], output, projected)
-        return output
-
-
-def graph_fault(
-    layer: Callable, features: Float[Tensor, "N I"], edges: Int[Tensor, "2 E"]
-) -> int:
-    """Return the number of the fault of graph attention, 0 if there is none."""
-    rng = torch.Generator().manual_seed(0)
-    x = torch.randn(4, features.shape[1], generator=rng)
-
-    def run(*pairs: tuple[int, int]) -> Tensor:
-        made = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2)
-        return layer(x, made.T)
-
-    alone, one = run(), run((0, 2))
-    if alone.any():  # W h of each node
-        return 4 if differ(one[2], alone[0]) else 6
-    if not one[2].any():
-        return 3
-    if differ(run((0, 2), (1, 3))[2], one[2]):
-        return 2
-    total = one[2] + run((1, 2))[2] + run((3, 2))[2]
-    together = run((0, 2), (1, 2), (3, 2))[2]
-    if not differ(together, total):
-        return 1
-    return 0 if differ(3 * together, total) else 5
-
-
-def graph_fault_cases(draw):
-    def case(fault: int, nodes: int, wide: int) -> Case:
-        # No weight of an edge is close to 0 or 1.
-        layer = GraphLayer(
-            fault, draw.normal(3, wide) / wide**0.5, draw.normal(2, 3) / 2
-        )
-        source = torch.arange(nodes if nodes > 2 else 1)
-        edges = torch.stack([source, (source + 1) % nodes])
-        given = "one edge" if nodes == 2 else f"a ring of {nodes} nodes"
-        tries = f"with {FAULTS[fault]}, given {given}"
-        return Case(tries, (layer, draw.normal(nodes, wide), edges), gradient=False)
-
-    few = [case(fault, 2, 4) for fault in (0, 4)]
-    yield from draw.shuffle(few + [case(fault, 5, 3) for fault in (0, 1, 2, 3, 5, 6)])
-
-
-check_graph_fault = Exercise(
-    graph_fault,
-    graph_fault_cases,
-    stars=3,
-    minutes=25,
-    section="Graphs: attention over neighbors",
-    title="the fault of graph attention",
-    returns=("fault",),
-    mistakes={
-        "one-incoming-edge": (
-            "its nodes have one incoming edge, whose weight is always 1",
-            "return 1 → return 0 ; else 5 → else 0",
-        ),
-        "one-target": (
-            "all its edges lead to one node; let edges lead to two",
-            "if differ(run((0, 2), (1, 3))[2], one[2]) → if False",
-        ),
-        "equal-weights-not-tested": (
-            "several edges are not compared with the mean of each alone",
-            "0 if differ(3 * together, total) else 5 → 0",
-        ),
-        "no-empty-graph": (
-            "it does not look at nodes without incoming edges",
-            "4 if differ(one[2], alone[0]) else 6 → 0",
-        ),
-        "own-features-as-loops": (
-            "it takes own features for an edge to itself",
-            "4 if differ(one[2], alone[0]) else 6 → 4",
-        ),
-    },
-    hints=(
-        "What do nodes without incoming edges return? What does one edge return?",
-        "Compare three edges into one node with the sum and the mean of each alone.",
-    ),
 )
 
 

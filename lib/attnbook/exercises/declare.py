@@ -113,14 +113,6 @@ class Draw(torch.Generator):
         found = list(given)
         return [found[i] for i in torch.randperm(len(found), generator=self).tolist()]
 
-    def lowest_scores(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return scores that are the lowest finite number of their type.
-
-        What stands for -inf in an answer, such as -1e9, a running maximum that
-        begins at 0 or `torch.finfo(dtype).min`, is not below them and gets weight.
-        """
-        return torch.full(shape, torch.finfo(dtype).min, dtype=dtype)
-
     def low_query_key(
         self, T: int, S: int, dtype: torch.dtype = torch.float32
     ) -> tuple[Tensor, Tensor]:

@@ -3,11 +3,8 @@
 Source: Sutskever, Vinyals and Le (2014), section 3.2 (greedy search is a beam of one;
     the loss), https://arxiv.org/abs/1409.3215; Schuster and Paliwal (1997), section
     II-B (two directions), https://doi.org/10.1109/78.650093; Ranzato et al. (2016),
-    section 1 (exposure bias), https://arxiv.org/abs/1511.06732. Faults of encoders:
-    keon/seq2seq PR 32, spro/practical-pytorch issue 149, and a reshape without a
-    transpose.
-Axes: B batch, T target symbols, S source symbols, V symbols of the vocabulary, M width
-    of the context vector, N width of a state
+    section 1 (exposure bias), https://arxiv.org/abs/1511.06732.
+Axes: B batch, T target symbols, S source symbols, V symbols of the vocabulary
 """
 
 from collections.abc import Callable
@@ -15,11 +12,10 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from attnbook.exercises.declare import Case, Exercise, edit
+from attnbook.exercises.declare import Case, Exercise
 
 # Logits multiplied by the first and lowered by the second all lie below -2^43, and
 # the most probable symbol is the same.
@@ -261,157 +257,6 @@ check_state_dependencies = Exercise(
     hints=(
         "Write down one row: what have both states at position 2 read?",
         "Without packing, padding is an input like any other.",
-    ),
-)
-
-
-class SmallEncoder(nn.Module):
-    """A bidirectional GRU; symbols are 1 to 6, and 0 for padding.
-
-    `collect` makes context vectors of the states (B, S, 2N) and the last states
-    (2, B, N) of the packed batch, the last states without packing, and lengths.
-    """
-
-    def __init__(self, draw, collect: Callable):
-        super().__init__()
-        self.embed = nn.Embedding(7, 3)
-        self.recurrent = nn.GRU(3, 5, batch_first=True, bidirectional=True)
-        self.double()
-        for weight in self.parameters():
-            weight.data = draw.normal(*weight.shape, dtype=torch.float64)
-        self.collect = collect
-
-    def forward(self, source: Tensor, lengths: Tensor) -> Tensor:
-        """Return a context vector (B, M) for each source (B, S) of lengths (B,)."""
-        x = self.embed(source).detach()
-        packed = pack_padded_sequence(
-            x, lengths, batch_first=True, enforce_sorted=False
-        )
-        states, last = self.recurrent(packed)
-        states = pad_packed_sequence(states, batch_first=True)[0]
-        unpacked = self.recurrent(x)[1]
-        return self.collect(states, last, unpacked, lengths).detach()
-
-
-ENCODERS = {
-    "a sound encoder": lambda states, last, unpacked, n: torch.cat([*last], 1),
-    "an encoder that is not packed": lambda states, last, unpacked, n: torch.cat(
-        [*unpacked], 1
-    ),
-    "a reshape that mixes sequences": (
-        lambda states, last, unpacked, n: last.reshape(len(n), -1)
-    ),
-    "both directions at the last position": (
-        lambda states, last, unpacked, n: states[torch.arange(len(n)), n - 1]
-    ),
-    "both directions at the first position": (
-        lambda states, last, unpacked, n: states[:, 0]
-    ),
-}
-
-
-def reads_padding(model, source, lengths) -> bool:
-    """Return whether two more columns of padding change a context vector."""
-    wider = F.pad(source, (0, 2))
-    return not torch.allclose(model(wider, lengths), model(source, lengths))
-
-
-def mixes_sequences(model, source, lengths) -> bool:
-    """Return whether a sequence has another context vector without the others.
-
-    It keeps its padding, so that only one thing changes.
-    """
-    rows = range(len(source))
-    alone = [model(source[b : b + 1], lengths[b : b + 1]) for b in rows]
-    return not torch.allclose(torch.cat(alone), model(source, lengths))
-
-
-def ignores_symbol(model, source, lengths) -> bool:
-    """Return whether an entry of a context vector ignores a symbol.
-
-    The symbols of the first sequence change one at a time.
-    """
-    row, n = source[:1, : int(lengths[0])], lengths[:1]
-    before = model(row, n)  # (1, M)
-    for position in range(row.shape[1]):
-        changed = row.clone()
-        changed[0, position] = changed[0, position] % 6 + 1  # another symbol
-        if (model(changed, n) == before).any():
-            return True
-    return False
-
-
-def encoder_fault(
-    model: nn.Module, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
-) -> Bool[Tensor, "3"]:
-    """Return what is wrong with an encoder: three entries, in this order.
-
-    Context vectors depend on padding; they depend on the other sequences of
-    the batch; an entry of a context vector ignores a symbol of its sequence.
-    """
-    tests = reads_padding, mixes_sequences, ignores_symbol
-    return torch.tensor([test(model, source, lengths) for test in tests])
-
-
-def encoder_fault_cases(draw):
-    def case(tries, first, *others):  # the first sequence has padding
-        n, width = torch.tensor([first, *draw.shuffle(others)]), max(others)
-        ids = draw.integers(1, 6, len(n), width)
-        source = ids.masked_fill(torch.arange(width) >= n[:, None], 0)
-        return f"with {tries}", SmallEncoder(draw, ENCODERS[tries]), source, n
-
-    cases = [case(tries, draw.whole(2, 3), 5, 4) for tries in ENCODERS]
-    yield from draw.shuffle([*cases, case("a sound encoder", 4, 7, 2, 3)])
-
-
-def changes_alone(model, source, lengths) -> bool:
-    """Return whether a source alone, without padding, has another context vector."""
-    rows = zip(source, lengths, strict=True)
-    alone = [model(row[None, :n], n[None]) for row, n in rows]
-    return not torch.allclose(torch.cat(alone), model(source, lengths))
-
-
-# Other tests of an ignored symbol, each with a mistake.
-needs_all_entries = edit(ignores_symbol, ".any() → .all()")
-changes_first = edit(ignores_symbol, "range(row.shape[1]) → [0]")
-changes_last = edit(ignores_symbol, "range(row.shape[1]) → [-1]")
-
-
-check_encoder_fault = Exercise(
-    encoder_fault,
-    encoder_fault_cases,
-    stars=3,
-    minutes=25,
-    section="Batches: padding and packing",
-    title="find the fault of an encoder",
-    returns=("faults",),
-    helpers=(reads_padding, mixes_sequences, ignores_symbol),
-    mistakes={
-        "both-at-once": (
-            "encoding a sequence alone removes its padding and the other sequences; "
-            "change one of them at a time",
-            [
-                "reads_padding, mixes_sequences → changes_alone, changes_alone",
-                "mixes_sequences → changes_alone",
-            ],
-        ),
-        "unread-missed": (
-            "a half that ignores a symbol is not found; compare each entry of the "
-            "context vector",
-            "ignores_symbol → needs_all_entries",
-        ),
-        "first-symbol-only": (
-            "only the first symbol is changed; change each symbol",
-            "ignores_symbol → changes_first",
-        ),
-        "last-symbol-only": (
-            "only the last symbol is changed; change each symbol",
-            "ignores_symbol → changes_last",
-        ),
-    },
-    hints=(
-        "For each question, change one thing only and compare the context vectors.",
-        "Add padding; remove the other rows; change one symbol, entry by entry.",
     ),
 )
 

@@ -1,20 +1,17 @@
 """The exercises of the chapter on Luong's attention.
 
 Source: Luong et al. (2015), sections 3.1 (equation 8), 3.2 and 3.3,
-    https://arxiv.org/abs/1508.04025. The faults of attention layers are those of
-    public decoders, linked in the chapter.
-Axes: B batch, T queries, S keys (source symbols), Dq and Dk width of query and key,
-    M width of states and memory
+    https://arxiv.org/abs/1508.04025
+Axes: B batch, T queries, S keys (source symbols), Dq and Dk width of query and key
 """
 
 import hashlib
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
 from attnbook.attention.recurrent import general_scores, local_window
-from attnbook.exercises.declare import Case, Exercise, differ
+from attnbook.exercises.declare import Case, Exercise
 
 
 def general_scores_cases(draw):
@@ -198,148 +195,6 @@ check_decoder_depth = Exercise(
     hints=(
         "Draw two steps of two layers, with an arrow for each input of a box.",
         "Find what each further step repeats; add the arrows before and after it.",
-    ),
-)
-
-# What can be built into an attention layer, and the number of its fault.
-FAULTS = {
-    "no fault": 0,
-    "a softmax over the queries": 1,
-    "the mean of the queries subtracted": 1,
-    "no mask": 2,
-    "scores of positions": 3,
-    "reshaped keys": 4,
-    "the first columns only": 5,
-    "the last columns only": 5,
-}
-
-
-def make_layer(built_in: str, W: Tensor, places: Tensor, mix: Tensor) -> Callable:
-    """Return an attention layer with or without a fault."""
-
-    def score(states: Tensor, memory: Tensor) -> Tensor:
-        half = memory.shape[2] // 2
-        if built_in == "scores of positions":
-            return states @ places[: memory.shape[1]].T
-        keys = memory @ W.T
-        if built_in == "the first columns only":
-            keys = memory[..., :half] @ W[:, :half].T
-        if built_in == "the last columns only":
-            keys = memory[..., half:] @ W[:, half:].T
-        if built_in == "reshaped keys":
-            return states @ keys.reshape(len(keys), keys.shape[2], keys.shape[1])
-        scores = states @ keys.mT
-        if built_in == "the mean of the queries subtracted":
-            scores = scores - scores.mean(1, keepdim=True)
-        return scores
-
-    def weigh(scores: Tensor, real: Tensor) -> Tensor:
-        if built_in == "a softmax over the queries":
-            return scores.softmax(1) * real
-        if built_in == "no mask":
-            return scores.softmax(-1)
-        return scores.masked_fill(~real, -torch.inf).softmax(-1)
-
-    def layer(states: Tensor, memory: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Return attentional vectors (B, T, M) and weights (B, T, S)."""
-        real = torch.arange(memory.shape[1]) < lengths[:, None, None]
-        weights = weigh(score(states, memory), real)
-        both = torch.cat([weights @ memory, states], dim=-1)
-        return torch.tanh(both @ mix.T), weights
-
-    return layer
-
-
-def attention_fault(
-    layer: Callable, states: Tensor, memory: Tensor, lengths: Tensor
-) -> int:
-    """Return the number of a layer's fault, 0 if there is none.
-
-    1: the weights of a query depend on the other queries. 2: padding gets
-    weight. 3: the weights do not depend on the memory. 4: the keys are
-    reshaped instead of transposed. 5: only half of the columns of the memory
-    influence the weights.
-
-    Args:
-        layer: (states, memory, lengths) to (attentional vectors, weights).
-        states: an example of the decoder's states.
-        memory: an example of the encoder's states.
-        lengths: all equal to S, so that there is no padding.
-    """
-    rng = torch.Generator().manual_seed(0)
-    batch, _, width = states.shape
-    states = torch.randn(batch, 3, width, generator=rng)
-    memory, other = torch.randn(2, *memory.shape, generator=rng)
-    weights = layer(states, memory, lengths)[1]
-    if differ(layer(states[:, :1], memory, lengths)[1], weights[:, :1]):
-        return 1
-    if layer(states, memory, lengths - 1)[1][..., -1].any():
-        return 2
-    if not differ(layer(states, other, lengths)[1], weights):
-        return 3
-    if differ(layer(states, memory.flip(1), lengths)[1].flip(-1), weights):
-        return 4
-    half = width // 2
-    for first, last in (memory, other), (other, memory):
-        mixed = torch.cat([first[..., :half], last[..., half:]], dim=-1)
-        if not differ(layer(states, mixed, lengths)[1], weights):
-            return 5
-    return 0
-
-
-def attention_fault_cases(draw):
-    def case(built_in, plain):
-        b, t, s, m = 3, 1 if plain else 3, draw.whole(4, 7), 2 * draw.whole(2, 3)
-        numbers = draw.normal(m, m), draw.normal(12, m), 0.5 * draw.normal(m, 2 * m)
-        memory = draw.normal(b, s, m)
-        if plain:
-            memory = memory[:, :1].repeat(1, s, 1)
-        layer = make_layer(built_in, *numbers)
-        inputs = layer, draw.normal(b, t, m), memory, torch.full((b,), s)
-        given = ", given one query and equal encoder states" if plain else ""
-        return Case(f"with a layer that has {built_in}{given}", inputs, gradient=False)
-
-    first, *rest = [(kind, plain) for kind in FAULTS for plain in (False, True)]
-    yield from (case(*kind) for kind in (first, *draw.shuffle(rest)))
-
-
-check_attention_fault = Exercise(
-    attention_fault,
-    attention_fault_cases,
-    stars=3,
-    minutes=25,
-    section="Pitfalls",
-    title="the fault of an attention layer",
-    returns=("fault",),
-    mistakes={
-        "one-query": (
-            "it tries one query, which cannot depend on others; try several",
-            "batch, 3, width → batch, 1, width",
-        ),
-        "example-memory": (
-            "it tests with the given encoder states, which may be equal; draw others",
-            "memory, other = → _, other =",
-        ),
-        "no-padding-tried": (
-            "it tries only inputs without padding; shorten the lengths",
-            "return 2 → pass",
-        ),
-        "weights-not-moved": (
-            "it expects that weights stay when encoder states move; both should move",
-            "[1].flip(-1) → [1]",
-        ),
-        "first-columns-only": (
-            "it changes only the last half of the columns; change either half",
-            "(memory, other), (other, memory) → [(memory, other)]",
-        ),
-        "last-columns-only": (
-            "it changes only the first half of the columns; change either half",
-            "(memory, other), (other, memory) → [(other, memory)]",
-        ),
-    },
-    hints=(
-        "For each fault, find two inputs that tell a right layer from a faulty one.",
-        "Remove queries, shorten lengths, reverse positions, replace half the columns.",
     ),
 )
 

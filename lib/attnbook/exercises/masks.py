@@ -2,10 +2,8 @@
 
 Source: causal at the bottom right and zeros for an empty row are this book's
     conventions; PyTorch's pages on `scaled_dot_product_attention` and
-    `MultiheadAttention`, https://docs.pytorch.org/docs/stable/; the faults are those
-    of public code, linked in the chapter
-Axes: B batch, H heads, T queries or positions, S keys, V symbols, C width, D width of
-    query and key, E width of values
+    `MultiheadAttention`, https://docs.pytorch.org/docs/stable/
+Axes: B batch, H heads, T queries or positions, S keys, V symbols, C width
 """
 
 from collections.abc import Callable
@@ -16,7 +14,7 @@ from torch import Tensor, nn
 
 from attnbook import masks
 from attnbook.attention.masked_softmax import masked_softmax
-from attnbook.exercises.declare import Case, Exercise, differ, fill
+from attnbook.exercises.declare import Case, Exercise, fill
 
 
 def causal(T: int, S: int) -> Bool[Tensor, "T S"]:
@@ -441,141 +439,4 @@ check_interface_weights = Exercise(
         ),
     },
     hints=("Which of the six ways mask nothing out, and what do they do instead?",),
-)
-
-# What can be built in, and the number of its fault.
-FAULTS = {
-    "right": 0,
-    "True masks out": 1,
-    "added as 1 and 0": 2,
-    "applied after the softmax": 3,
-    "transposed": 4,
-    "an empty row is uniform": 5,
-    "an empty row is NaN": 5,
-}
-
-
-def build_attention(kind: str) -> Callable:
-    """Return attention under a mask, with or without a fault.
-
-    It maps query (T, D), key (S, D), value (S, E) and mask (T, S) to (T, E).
-    """
-
-    def weigh(scores, mask):
-        if kind == "added as 1 and 0":
-            return (scores + mask.to(scores)).softmax(-1)
-        if kind == "applied after the softmax":
-            return scores.softmax(-1) * mask
-        if kind == "an empty row is uniform":
-            return scores.masked_fill(~mask, -1e9).softmax(-1)
-        if kind == "an empty row is NaN":
-            return scores.masked_fill(~mask, -torch.inf).softmax(-1)
-        if kind == "True masks out":
-            mask = ~mask
-        return masked_softmax(scores, mask.mT if kind == "transposed" else mask)
-
-    def attention(query, key, value, mask):
-        scores = query @ key.mT / query.shape[-1] ** 0.5
-        if mask.dtype != torch.bool or mask.shape != scores.shape:
-            raise ValueError(
-                f"the mask must be boolean and {tuple(scores.shape)}, but is "
-                f"{mask.dtype} and {tuple(mask.shape)}"
-            )
-        return weigh(scores, mask).to(value) @ value
-
-    return attention
-
-
-def mask_fault(attention: Callable, x: Tensor, mask: Tensor) -> int:
-    """Return the number of the fault in how a function uses its mask.
-
-    0: none. 1: True means masked out. 2: the mask is added as numbers. 3: it
-    is applied after the softmax. 4: it is transposed. 5: an empty row gets
-    something other than zeros.
-
-    Args:
-        attention: from query (T, D), key (S, D), value (S, E) and mask (T, S)
-            to the output (T, E).
-        x: an example of queries, keys and values.
-        mask: an example of a mask.
-    """
-    # Queries of zeros make all scores equal, and values that are an identity
-    # matrix make the output the weights.
-    zero, one = torch.zeros(3, 2), torch.eye(3)
-    past = torch.ones(3, 3, dtype=torch.bool).tril()
-    row = attention(zero, zero, one, past)[1]
-    e = torch.tensor(1.0).exp()
-    expected = {  # the row of a query that can attend to keys 0 and 1
-        1: torch.tensor([0.0, 0.0, 1.0]),
-        2: torch.stack([e, e, e / e]) / (2 * e + 1),
-        3: torch.tensor([1.0, 1.0, 0.0]) / 3,
-        4: torch.tensor([0.0, 0.5, 0.5]),
-    }
-    for number, weights in expected.items():
-        if torch.allclose(row, weights, atol=1e-4):
-            return number
-    empty = attention(zero, zero, one, torch.zeros_like(past))
-    return 5 if empty.isnan().any() or empty.any() else 0
-
-
-def mask_fault_cases(draw):
-    past = torch.ones(4, 4, dtype=torch.bool).tril()
-    examples = ("is causal", past), ("allows everything", past | True)
-    kinds = [(kind, *example) for kind in FAULTS for example in examples]
-    for kind, name, mask in [kinds[0], *draw.shuffle(kinds[1:])]:
-        fault = f"the fault “{kind}”" if FAULTS[kind] else "no fault"
-        inputs = build_attention(kind), draw.normal(4, 5), mask.clone()
-        yield Case(f"with {fault}, given a mask that {name}", inputs, gradient=False)
-
-
-def compare_on_example(attention, x, mask):
-    """Compare attention with every faulty one, on the given mask."""
-    n = len(mask)
-    zero, one = torch.zeros(n, 2), torch.eye(n)
-    found = attention(zero, zero, one, mask)
-    for kind, number in FAULTS.items():
-        other = build_attention(kind)(zero, zero, one, mask)
-        if number < 5 and not differ(other, found):
-            if number:
-                return number
-            break
-    empty = attention(zero, zero, one, mask & False)
-    return 5 if empty.isnan().any() or empty.any() else 0
-
-
-check_mask_fault = Exercise(
-    mask_fault,
-    mask_fault_cases,
-    stars=3,
-    minutes=25,
-    section="Mask conventions and PyTorch",
-    title="how a function misuses its mask",
-    returns=("fault",),
-    mistakes={
-        "example-mask": (
-            "it tries only the given mask, which may allow everything; make your own",
-            compare_on_example,
-        ),
-        "no-empty-row": (
-            "it never tries a query without any key",
-            "return 5 if → return 0 if",
-        ),
-        "nan-blind": (
-            "it misses NaN in an empty row: every comparison with NaN is False",
-            "empty.isnan().any() or empty.any() → (empty.abs() > 1e-6).any()",
-        ),
-        "nan-only": (
-            "it accepts every empty row without NaN; the output should be zero",
-            " or empty.any() → ",
-        ),
-        "inverted-and-transposed-swapped": (
-            "it confuses faults 1 and 4: an inverted and a transposed mask",
-            "1: torch.tensor([0.0, 0.0 → 4: torch.tensor([0.0, 0.0 ; "
-            "4: torch.tensor([0.0, 0.5 → 1: torch.tensor([0.0, 0.5",
-        ),
-    },
-    hints=(
-        "With which queries and values is the output equal to the weights?",
-        "Try a causal mask, and then a mask that allows nothing.",
-    ),
 )

@@ -3,8 +3,7 @@
 Source: RoPE: Su et al. (2021), section 3.4, equation 34,
     https://arxiv.org/abs/2104.09864; ALiBi: Press et al. (2022), section 3,
     https://arxiv.org/abs/2108.12409; longer sequences: Peng et al. (2023), sections
-    3.1 and 3.2, https://arxiv.org/abs/2309.00071; the faults of RoPE are those of
-    public implementations, linked in the chapter
+    3.1 and 3.2, https://arxiv.org/abs/2309.00071
 Axes: B batch, H heads, T queries, S keys, D width of a head
 """
 
@@ -18,9 +17,9 @@ from torch import Tensor
 from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.attention.self_attention import causal_mask
 from attnbook.exercises.declare import Exercise
-from attnbook.positions.absolute import frequencies, sinusoidal_at
+from attnbook.positions.absolute import sinusoidal_at
 from attnbook.positions.biases import alibi, alibi_slopes, distances
-from attnbook.positions.rotary import apply_rotary, apply_rotary_halves, rotate
+from attnbook.positions.rotary import apply_rotary, rotate
 
 
 def rotate_cases(draw):
@@ -245,126 +244,6 @@ check_new_angles = Exercise(
     hints=(
         "Pair i completes a rotation if its largest angle in training is at least 2π.",
         "NTK-aware scaling divides the slowest pair by exactly s, the others by less.",
-    ),
-)
-
-
-# What can be built into an implementation, and the number of its fault.
-FAULTS = {
-    "right": 0,
-    "only queries rotated": 1,
-    "only keys rotated": 1,
-    "opposite directions": 2,
-    "halves paired": 3,
-    "positions clamped": 4,
-    "positions ignored": 5,
-}
-
-
-def make_scores(fault: str, limit: int) -> Callable:
-    """Return a function of rotated queries and keys, with or without a fault.
-
-    Positions are clamped to the limit, if this is the fault.
-    """
-
-    def turn(x, positions):
-        if fault == "positions ignored":
-            positions = torch.zeros_like(positions)
-        if fault == "positions clamped":
-            positions = positions.clamp(max=limit)
-        apply = apply_rotary_halves if fault == "halves paired" else apply_rotary
-        return apply(x, positions[:, None] * frequencies(x.shape[-1]))
-
-    def scores(query, key, t, s):
-        if fault != "only keys rotated":
-            query = turn(query, t)
-        if fault != "only queries rotated":
-            key = turn(key, -s if fault == "opposite directions" else s)
-        return query @ key.T
-
-    return scores
-
-
-def rotary_fault(scores: Callable, D: int) -> int:
-    """Return the number of an implementation's fault, 0 if there is none.
-
-    1: only queries or only keys are rotated. 2: they are rotated in opposite
-    directions. 3: halves are paired. 4: positions beyond a limit below 1000
-    are clamped to it. 5: the positions are not used.
-
-    Args:
-        scores: (query, key, t, s) to the products (T, S).
-        D: width of queries and keys, at least 4.
-    """
-    rng = torch.Generator().manual_seed(0)
-    x, y = torch.randn(2, 1, D, generator=rng)
-    first, second = torch.eye(D)[:2]
-
-    def at(t: int, s: int, query: Tensor = x, key: Tensor = y) -> Tensor:
-        places = torch.tensor([t]), torch.tensor([s])
-        return scores(query.view(1, D), key.view(1, D), *places)
-
-    def equal(a: Tensor, b: Tensor) -> bool:
-        return torch.allclose(a, b, atol=1e-3)
-
-    query_ignored = equal(at(0, 5), at(9, 5))
-    key_ignored = equal(at(5, 0), at(5, 9))
-    if query_ignored or key_ignored:
-        return 5 if query_ignored and key_ignored else 1
-    if equal(at(5, 2), at(2, 5)):  # it depends on t + s
-        return 2
-    if equal(at(1000, 0), at(1001, 0)):
-        return 4
-    # Column 0 is rotated into its partner: column 1, or column D / 2.
-    return 3 if equal(at(1, 0, first, second), torch.zeros(1, 1)) else 0
-
-
-def rotary_fault_cases(draw):
-    for D in 4, 10:
-        for kind in draw.shuffle(FAULTS):
-            what = f"the fault “{kind}”" if FAULTS[kind] else "no fault"
-            scores = make_scores(kind, draw.whole(300, 900))
-            yield f"with {what} and {D} columns", scores, D
-
-
-def compare_shifted(scores, D):
-    """Return whether a common shift of the positions changes a score."""
-    x = torch.arange(1.0, D + 1).view(1, D)
-    one, other = (
-        scores(x, x, torch.tensor([5 + n]), torch.tensor([2 + n])) for n in (0, 1000)
-    )
-    return int((one - other).abs().item() > 0.1)
-
-
-check_rotary_fault = Exercise(
-    rotary_fault,
-    rotary_fault_cases,
-    stars=3,
-    minutes=25,
-    section="Pitfalls",
-    title="the fault of an implementation of RoPE",
-    returns=("fault",),
-    mistakes={
-        "near-positions-only": (
-            "it tries only small positions, which are not clamped",
-            "at(1000, 0), at(1001, 0) → at(100, 0), at(101, 0)",
-        ),
-        "layout-not-tested": (
-            "it does not test which columns form a pair; try unit vectors",
-            "return 3 if → return 0 if",
-        ),
-        "one-side-only": (
-            "it tests only the key's position; the query's may be unused, too",
-            "equal(at(0, 5), at(9, 5)) → False",
-        ),
-        "shift-only": (
-            "it only moves query and key together, which tells no faults apart",
-            compare_shifted,
-        ),
-    },
-    hints=(
-        "Does a score change if only the query's position, or only the key's, changes?",
-        "A unit vector in column 0 is rotated into the column that is its partner.",
     ),
 )
 

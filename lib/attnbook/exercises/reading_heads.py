@@ -9,15 +9,12 @@ Axes: B batch, T positions, C model width, H heads, D = C / H width of a head
 """
 
 import copy
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.attention.multi_head import merge_heads, split_heads
-from attnbook.attention.scaled_dot_product import scaled_scores
 from attnbook.diagnose.heads import (
     mark_duplicate_tokens,
     mark_induction,
@@ -25,7 +22,7 @@ from attnbook.diagnose.heads import (
     score_induction,
     score_pattern,
 )
-from attnbook.exercises.declare import Case, Exercise, differ
+from attnbook.exercises.declare import Case, Exercise
 from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder
 
 
@@ -236,132 +233,6 @@ check_score_counts = Exercise(
         ),
     },
     hints=("Write the tokens as a list, and count position by position.",),
-)
-
-
-FAULTS = (
-    "no fault",
-    "scores set to zero",
-    "other heads scaled up",
-    "a bias that is left out",
-    "the mean over the sequence instead of zero",
-    "an ablation that stays",
-    "only the last position ablated",
-)
-
-
-class AblatedLayer:
-    """Causal multi-head self-attention without some heads, with one of `FAULTS`.
-
-    Called with x (T, C) and the heads to ablate, it returns (T, C). A right layer
-    replaces the outputs of these heads by zeros, and then applies its output
-    projection, which has a bias.
-    """
-
-    def __init__(
-        self, fault: int, matrices: Sequence[Tensor], bias: Tensor, heads: int
-    ):
-        self._fault, self.matrices, self.bias = fault, matrices, bias
-        self.heads, self.gone = heads, set()
-
-    def __call__(self, x: Tensor, ablated: Collection[int]) -> Tensor:
-        """Attend without some heads, as far as the fault allows."""
-        gone = {int(head) for head in ablated}
-        if self._fault == 5:
-            self.gone |= gone
-            gone = self.gone
-        chosen, left = [*gone], self.heads - len(gone)
-        *projections, W_output = self.matrices
-        query, key, value = (
-            split_heads((x @ W.T)[None], self.heads)[0] for W in projections
-        )
-        scores = scaled_scores(query, key)
-        if self._fault == 1:
-            scores[chosen] = 0.0
-        future = torch.ones(len(x), len(x), dtype=torch.bool).triu(1)
-        outputs = scores.masked_fill(future, -torch.inf).softmax(-1) @ value
-        if self._fault == 4:
-            outputs[chosen] = outputs[chosen].mean(dim=1, keepdim=True)
-        elif self._fault == 6:
-            outputs[chosen, -1] = 0.0
-        elif self._fault != 1:
-            outputs[chosen] = 0.0
-        if self._fault == 2 and left:
-            outputs = outputs * self.heads / left
-        bias = 0 * self.bias if self._fault == 3 and gone else self.bias
-        return merge_heads(outputs[None])[0] @ W_output.T + bias
-
-
-def ablation_fault(layer: Callable, x: Float[Tensor, "T C"], heads: int) -> int:
-    """Return the number of the fault of an ablation, 0 if there is none."""
-    rng = torch.Generator().manual_seed(0)
-    x = torch.randn(8, x.shape[1], generator=rng)
-    later = torch.cat([x[:-1], x[-1:] + 1])
-    whole, first = layer(x, []), layer(x, [0])
-    if differ(layer(x, []), whole):
-        return 5
-    if not differ(first[:-1], whole[:-1]):
-        return 6
-    if not differ(first[0], whole[0]):  # position 0 has only one key
-        return 1
-    if differ(layer(later, [0])[0], first[0]):
-        return 4
-    if not layer(x, [*range(heads)]).any():
-        return 3
-    parts = first + layer(x, [1]) - layer(x, [0, 1])
-    return 2 if differ(parts, whole) else 0
-
-
-def ablation_fault_cases(draw):
-    def case(fault: int, T: int, heads: int) -> Case:
-        C = 3 * heads
-        matrices = [draw.normal(C, C) / C**0.5 for _ in range(4)]
-        bias = draw.normal(C).sign() * (0.5 + draw.normal(C).sigmoid())
-        layer = AblatedLayer(fault, matrices, bias, heads)
-        tries = f"with {FAULTS[fault]} in a layer of {heads} heads"
-        return Case(tries, (layer, draw.normal(T, C), heads), gradient=False)
-
-    sizes = (1, 2), (5, 3)
-    yield from draw.shuffle(case(fault, *size) for fault in range(7) for size in sizes)
-
-
-check_ablation_fault = Exercise(
-    ablation_fault,
-    ablation_fault_cases,
-    stars=3,
-    minutes=25,
-    section="Ablation: what does the model lose without a head?",
-    title="the fault of an ablation",
-    returns=("fault",),
-    mistakes={
-        "example-only": (
-            "it tries only the given example; make one of several positions",
-            "torch.randn(8, x.shape[1], generator=rng) → x",
-        ),
-        "scores-not-tested": (
-            "it does not notice scores of 0, which position 0 shows (one key)",
-            "differ(first[0], whole[0]) → True",
-        ),
-        "sum-not-tested": (
-            "it does not test that two heads contribute the sum of each alone",
-            "2 if differ(parts, whole) else 0 → 0",
-        ),
-        "bias-not-tested": (
-            "it does not test that without all heads the bias is left",
-            "if not layer(x, [*range(heads)]).any() → if False",
-        ),
-        "later-positions-not-tested": (
-            "it does not test that a later position changes nothing before",
-            "if differ(layer(later, [0])[0], first[0]) → if False",
-        ),
-        "one-call": (
-            "it does not run the intact layer again after an ablation",
-            "if differ(layer(x, []), whole) → if False",
-        ),
-    },
-    hints=(
-        "What is the output without all heads? What does each head contribute alone?",
-    ),
 )
 
 

@@ -2,8 +2,7 @@
 
 Source: Vaswani et al. (2017), section 3.2.1, equation 1,
     https://arxiv.org/abs/1706.03762; that a query without keys gets zeros is a rule
-    of this book. The faults of attention functions are those of public code, linked
-    in the chapter.
+    of this book.
 Axes: T queries, S keys, D width of query and key, E value width
 """
 
@@ -16,7 +15,7 @@ from torch.nn import functional as F
 
 from attnbook.attention import scaled_dot_product
 from attnbook.attention.masked_softmax import softmax_over_keys
-from attnbook.exercises.declare import Case, Exercise, differ, fill
+from attnbook.exercises.declare import Case, Exercise, fill
 
 
 def weights(
@@ -307,120 +306,6 @@ check_predicted_weights = Exercise(
     hints=(
         "Weights are proportional to exponentials: what happens to each of them?",
         "A factor of the score is a power of the weight; divide by the sum at the end.",
-    ),
-)
-
-# What can be built into an attention function, and the number of its fault.
-FAULTS = {
-    "no fault": 0,
-    "a softmax over the queries": 1,
-    "a scale after the softmax": 2,
-    "no scale": 3,
-    "a division by √S": 3,
-    "reshaped keys": 4,
-    "keys in the place of values": 5,
-}
-
-
-def make_attention(built_in: str) -> Callable:
-    """Return an attention function with or without a fault."""
-
-    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Return the output (T, E) of queries (T, D), keys (S, D), values (S, E)."""
-        width = query.shape[-1]
-        divisor = {
-            "no scale": 1.0,
-            "a scale after the softmax": 1.0,
-            "a division by √S": key.shape[-2] ** 0.5,
-        }.get(built_in, width**0.5)
-        turned = key.mT
-        if built_in == "reshaped keys":
-            turned = key.reshape(width, key.shape[-2])
-        scores = query / divisor @ turned
-        weights = scores.softmax(-2 if "over the queries" in built_in else -1)
-        if built_in == "a scale after the softmax":
-            weights = weights / width**0.5
-        return weights @ (key if built_in == "keys in the place of values" else value)
-
-    return attend
-
-
-def attention_fault(attend: Callable, query: Tensor, key: Tensor, value: Tensor) -> int:
-    """Return the number of an attention function's fault, 0 if there is none.
-
-    1: softmax over the queries. 2: the weights of a query do not sum to 1, for
-    another reason. 3: wrong scale. 4: key components mixed up. 5: the values
-    are not averaged.
-
-    Args:
-        attend: (query, key, value) to output.
-        query: an example of queries.
-        key: an example of keys.
-        value: an example of values; all sizes of the examples are equal.
-    """
-    rng = torch.Generator().manual_seed(0)
-    query, key = torch.randn(3, 7, generator=rng), torch.randn(5, 7, generator=rng)
-    unit = torch.eye(5)  # as values: the output is then the weights
-    weights = attend(query, key, unit)
-    if not differ(attend(query, key, -unit), weights):
-        return 5
-    if not differ(attend(query[:1], key, unit), torch.ones(1, 5)):
-        return 1  # a single query has all the weight of every key
-    if differ(weights.sum(-1), torch.ones(3)):
-        return 2
-    order = torch.tensor([1, 0, 2, 3, 4])
-    if differ(attend(query, key[order], unit), weights[:, order]):
-        return 4
-    scores, logs = query @ key.T, weights.log()
-    factor = (logs[:, 0] - logs[:, 1]) / (scores[:, 0] - scores[:, 1])
-    return 3 if differ(factor, torch.full((3,), 7**-0.5)) else 0
-
-
-def attention_fault_cases(draw):
-    for kind in draw.shuffle(FAULTS):
-        size = draw.whole(3, 6)
-        examples = (draw.normal(size, size) for _ in range(3))
-        inputs = make_attention(kind), *examples
-        yield Case(f"with a function that has {kind}", inputs, gradient=False)
-
-
-check_attention_fault = Exercise(
-    attention_fault,
-    attention_fault_cases,
-    stars=3,
-    minutes=25,
-    section="Pitfalls",
-    title="diagnosis of an attention function",
-    returns=("fault",),
-    mistakes={
-        "example-sizes": (
-            "it tests only equal sizes, where √S is the same number as √D",
-            "torch.randn(3, 7, → torch.randn(5, 5, ; torch.randn(5, 7, → "
-            "torch.randn(5, 5, ; manual_seed(0) → manual_seed(7) "
-            "; torch.ones(3) → torch.ones(5) "
-            "; torch.full((3,), 7**-0.5) → torch.full((5,), 5**-0.5)",
-        ),
-        "queries-untested": (
-            "it never calls the function with a single query, which tells a softmax "
-            "over the queries from weights that do not sum to 1",
-            "return 1 → pass",
-        ),
-        "sums-untested": (
-            "it does not test whether the weights of a query sum to 1",
-            "return 2 → pass",
-        ),
-        "keys-unmoved": (
-            "it does not exchange two keys, which tells mixed components from a scale",
-            "return 4 → pass",
-        ),
-        "scale-untested": (
-            "it does not measure the factor of the products",
-            "return 3 if → return 0 if",
-        ),
-    },
-    hints=(
-        "Choose values that make the output the weights, and sizes that all differ.",
-        "The logarithm of the ratio of two weights is the difference of their scores.",
     ),
 )
 

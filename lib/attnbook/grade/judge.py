@@ -100,13 +100,11 @@ class Judge:
             chapter, _, name = key.partition(".")
             # Two chapters may have a check of the same name.
             name = f"{name} ({chapter})" if name in found else name
-            slug = verdict.mistake
             found[name] = {
                 "points": exercise.stars if verdict else 0,
                 "of": exercise.stars,
                 "verdict": repr(verdict),
-                "mistake": slug,
-                "title": slug and slug.replace("-", " "),
+                "mistake": verdict.mistake,
             }
         return {"error": None, "notes": self.write_notes(), "exercises": found}
 

@@ -53,7 +53,7 @@ def grade_notebook(
 
     Returns:
         `error`: None, or why it was not graded; `notes`; and of each check in
-        `exercises` `points`, `of`, `verdict`, `mistake` and `title`.
+        `exercises` `points`, `of`, `verdict` and `mistake`.
 
     Raises:
         ValueError: if there is no exercise of a name.

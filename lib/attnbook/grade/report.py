@@ -125,9 +125,7 @@ def find_reasons(result: dict) -> list[tuple[str, str]]:
     found = [("not graded", result["error"])] if result["error"] else []
     for name, given in result["exercises"].items():
         verdict, slug = given["verdict"], given["mistake"]
-        if verdict.startswith("✓ right."):
-            reason = "right with remarks"
-        elif verdict.startswith("… not graded"):
+        if verdict.startswith("… not graded"):
             reason = "not graded"
         else:
             reason = find_sign(verdict) if slug == "error" else SLUGS.get(slug, "")

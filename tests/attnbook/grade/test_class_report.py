@@ -14,8 +14,7 @@ HOSTILE = "</style></li><script>alert(1)</script><img src=x onerror=a>&lt;'\"$su
 
 def make_answer(verdict, mistake=None):
     points = 2 if verdict[0] == "✓" else 0
-    found = {"points": points, "of": 2, "verdict": verdict}
-    return found | {"mistake": mistake, "title": None}
+    return {"points": points, "of": 2, "verdict": verdict, "mistake": mistake}
 
 
 def make_result(*, error=None, notes=(), **answers):
@@ -35,9 +34,6 @@ RESULTS = {
 }
 EYE = {
     "not graded": make_result(error="it is not a notebook"),
-    "right with remarks": make_result(
-        a=make_answer("✓ right. One more thing: it overflows.")
-    ),
     "refused by the sandbox": make_result(
         a=RIGHT, notes=["cell 2: PermissionError: [Errno 13] x"]
     ),
@@ -82,8 +78,8 @@ class Page(HTMLParser):
 
 def test_mistakes_and_exercises_are_counted():
     page = Page(report.format_html(RESULTS))
-    assert ["no-scale", "2", "attend 2, weights 1"] in page.rows
-    assert ["none", "1", "weights 1"] in page.rows
+    often = page.rows.index(["no-scale", "2", "attend 2, weights 1"])
+    assert page.rows[often + 1] == ["none", "1", "weights 1"]
     assert ["weights", "1", "2", "0", "0.67 of 2"] in page.rows
     assert ["attend", "0", "2", "1", "0.00 of 2"] in page.rows
     assert ["ann.ipynb", "2 of 4", "✓ 2", "✗ 0"] in page.rows
