@@ -126,11 +126,8 @@ class Group:
 class DistributedGroup(Group):
     """Ranks that are processes of `torch.distributed`: gloo or NCCL.
 
-    Args:
-        handle: one of its process groups; the group of all ranks unless given.
-
-    Raises:
-        ValueError: if no process group has been started.
+    `handle` is one of its process groups, of all ranks unless given. ValueError if
+    none has been started.
     """
 
     def __init__(self, handle: dist.ProcessGroup | None = None):

@@ -3,10 +3,8 @@
 Each rank holds the rows of W_query, W_key and W_value that make its heads, and
 the columns of W_output that read them. Its output is a summand of the whole
 output: one all-reduce in the forward pass adds the summands, and one in the
-backward pass adds the gradients on the input.
-
-With fewer key heads than ranks, several ranks hold a copy of one key head; the
-gradient on its weights is the sum of what these ranks compute.
+backward pass adds the gradients on the input. With fewer key heads than ranks,
+several ranks hold copies of one key head.
 
 Source: Shoeybi et al. (2019), section 3, https://arxiv.org/abs/1909.08053;
     copies of key heads: Pope et al. (2022), section 3.3,
@@ -47,8 +45,7 @@ class HeadShare(NamedTuple):
 def divide_heads(heads: int, groups: int, ranks: int) -> list[HeadShare]:
     """Return each rank's heads; key heads are copied if there are fewer than ranks.
 
-    Raises:
-        ValueError: if there are more ranks than heads, or ranks would differ.
+    Ranks would differ unless numbers divide: this raises ValueError.
     """
     if ranks > heads:
         raise ValueError(
@@ -116,10 +113,8 @@ class TensorParallelAttention(nn.Module):
     """Multi-head self-attention of which each rank computes some heads.
 
     It copies its share of `attention`, which is equal on every rank and has no
-    dropout: rows of query, key and value, and columns of output.
-
-    Raises:
-        ValueError: if the heads do not divide over the ranks.
+    dropout: rows of query, key and value, and columns of output. ValueError if the
+    heads do not divide over the ranks.
     """
 
     def __init__(self, attention: MultiHeadAttention, group: Group):
@@ -140,9 +135,8 @@ class TensorParallelAttention(nn.Module):
     ) -> Float[Tensor, "B T C"]:
         """Return the output of all heads, equal on every rank, as x and mask are.
 
-        Raises:
-            ValueError: on every rank, if x differs in shape between the ranks, or
-                is not where the weights are.
+        If x differs in shape between ranks, or is not where the weights are, every
+        rank raises ValueError.
         """
         home, error = self.query.weight.device, None
         if x.device != home:

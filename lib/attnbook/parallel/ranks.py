@@ -38,10 +38,7 @@ CODE = "from attnbook.parallel.ranks import serve; serve()"
 
 
 class RankError(RuntimeError):
-    """A rank raised an error, left, or did not finish in time.
-
-    Its notes have the traceback of that rank.
-    """
+    """A rank raised an error, left, or was late; the notes have its traceback."""
 
 
 class Report(NamedTuple):
@@ -51,26 +48,18 @@ class Report(NamedTuple):
     printed: str = ""
     error: str | None = None
     traceback: str = ""
-    follows: bool = False  # the error can only be due to another rank's
 
 
-class Ranks:
-    """P processes that run one function after another.
+class Ranks(contextlib.AbstractContextManager):
+    """P processes that run one function after another, each for `limit` seconds.
 
     They start at the first call, which takes seconds, and anew at the next one
     after a failure. They end with `close` or this process.
-
-    Args:
-        size: P.
-        limit: seconds after which a call is ended.
     """
 
     def __init__(self, size: int, limit: float | int = LIMIT):
         self.size, self.limit = size, limit
         self._processes: list[subprocess.Popen] = []
-
-    def __enter__(self) -> "Ranks":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -81,8 +70,7 @@ class Ranks:
         What ranks print is printed here, after the rank's number.
 
         Raises:
-            RankError: if a rank raises an error, leaves, or does not finish in
-                time; all ranks have been ended then.
+            RankError: if a rank failed; all ranks have been ended then.
         """
         call = cloudpickle.dumps((function, args))
         if not self._processes:
@@ -160,9 +148,8 @@ def run_in_threads(
 ) -> list:
     """Return function(group, *args) of each of P threads of this process.
 
-    The threads exchange tensors and count bytes as processes do. They share
-    all other memory, the random numbers included. Arguments and errors are those
-    of `Ranks`, but a thread that does not end is left behind.
+    They exchange tensors, count bytes and raise errors as `Ranks` do. They share
+    all other memory, random numbers included; one that does not end is left behind.
     """
     board, reports = Board(size, limit), {}
 
@@ -189,7 +176,6 @@ def report_error(error: Exception) -> Report:
     return Report(
         error=f"raised {type(error).__name__}: {text}",
         traceback="".join(traceback.format_exception(error)),
-        follows="onnection closed by peer" in text or "onnection reset" in text,
     )
 
 
@@ -208,7 +194,8 @@ def wait_for_reports(
                     end = min(end, time.monotonic() + grace)
     failed = [rank for rank in sorted(reports) if reports[rank].error]
     if failed:
-        first = min(failed, key=lambda rank: reports[rank].follows)
+        # One that left comes first: the others lost their connection to it.
+        first = min(failed, key=lambda rank: not reports[rank].error.startswith("left"))
         report = reports[first]
         alike = sum(other.error == report.error for other in reports.values())
         which = f"each of the {size} ranks" if alike == size > 1 else f"rank {first}"

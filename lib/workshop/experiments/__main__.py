@@ -14,11 +14,11 @@ import torch
 import torch.distributed as dist
 
 from attnbook.records import describe_provenance, suggest_names
+from attnbook.training.loop import find_rank
 from workshop.experiments.record import (
     CPU,
     EXPERIMENTS,
     find_experiments,
-    get_rank,
     record_run,
 )
 
@@ -53,7 +53,7 @@ def main(words: list[str] | None = None) -> None:
         parser.error(f"process {number} has no GPU: PyTorch finds {count} here")
     device = torch.device("cuda", number) if options.gpus else CPU
     with join_processes(divided, device):
-        shown = get_rank() == 0
+        shown = find_rank()[0] == 0
         progress = shown and sys.stderr.isatty() and not options.quiet
         for name in chosen:
             if shown:

@@ -2,10 +2,8 @@
 
 A function that measures something is decorated with `recorded`; training runs that
 share one procedure are given to `register_runs`. `find_experiments` imports every
-module of this package, so that a new theme is one new file.
-
-Under torchrun, training runs divide every batch over its processes, of which the
-first one writes the record.
+module of this package, so that a new theme is one new file. Under torchrun, training
+runs divide every batch over its processes, of which the first one writes the record.
 """
 
 import importlib
@@ -23,13 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from safetensors.torch import save_file
 from torch import nn
 
 from attnbook.models.recurrent import count_parameters
 from attnbook.records import RECORDS, WEIGHTS
-from attnbook.training.loop import Trainer
+from attnbook.training.loop import Trainer, find_rank
 from attnbook.training.run import Run
 from workshop.experiments.scoring import make_validation_metrics, score_test_set
 
@@ -144,7 +141,7 @@ def record_run(name: str, progress: bool = True, device: torch.device = CPU) -> 
 def make_record(name: str, seeds: list[int], results: dict, **more) -> dict:
     """Return a record: what ran, where and with what, and what came out."""
     packages = ("torch", "numpy", "sacrebleu", "sentencepiece")
-    ranks = count_ranks()
+    ranks = find_rank()[1]
     start = "python" if ranks == 1 else f"torchrun --nproc-per-node {ranks}"
     return {
         "name": name,
@@ -174,7 +171,7 @@ def write_record(made: dict) -> Path:
     Of several processes, the first one writes it.
     """
     path = RECORDS / f"{made['name']}.json"
-    if get_rank():
+    if find_rank()[0]:
         return path
     body = ",\n".join(f" {json.dumps(k)}: {format_rows(v)}" for k, v in made.items())
     beside = path.with_suffix(".part")
@@ -216,27 +213,12 @@ def round_to_half(model: nn.Module) -> None:
 
 def save_weights(model: nn.Module, name: str) -> None:
     """Write a model's weights in half precision, beside and then moved."""
-    if get_rank():
+    if find_rank()[0]:
         return
     half = {k: v.half() for k, v in model.state_dict().items()}
     path = WEIGHTS / f"{name}.safetensors"
     save_file(half, path.with_suffix(".part"))
     path.with_suffix(".part").replace(path)
-
-
-def is_divided() -> bool:
-    """Return whether torchrun's processes share the run."""
-    return dist.is_available() and dist.is_initialized()
-
-
-def count_ranks() -> int:
-    """Return how many processes share the run."""
-    return dist.get_world_size() if is_divided() else 1
-
-
-def get_rank() -> int:
-    """Return which of them this is; the first one is 0."""
-    return dist.get_rank() if is_divided() else 0
 
 
 def read_processor_name() -> str:
