@@ -13,7 +13,7 @@ Axes: those of `Sizes`: B batch, H heads, G groups (key-value heads), T queries,
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
@@ -132,8 +132,7 @@ def describe_balance(layout: Layout, causal: bool = True) -> Balance:
     return Balance((counts.sum(dim=1) / mean).tolist(), float(waiting))
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(NamedTuple):
     """The time of messages: a latency in seconds, and seconds for each byte."""
 
     latency: float
@@ -175,25 +174,15 @@ def measure_shifts(
     return [max(times) for times in zip(*group.gather_objects(own), strict=True)]
 
 
-@dataclass(frozen=True)
-class ModelSize:
+class ModelSize(NamedTuple):
     """The sizes of a decoder like Llama's, and its bytes."""
 
+    parameters: int  # as published
     layers: int
-    heads: int
     groups: int
     width: int  # of a head
     model: int  # width of the residual stream
-    hidden: int  # width of the gated feed-forward networks
-    vocabulary: int  # input and output embeddings are two matrices
     itemsize: int = 2  # bytes of a number
-
-    @property
-    def parameters(self) -> int:
-        """Return the number of weights."""
-        attention = 2 * self.model * self.width * (self.heads + self.groups)
-        block = attention + 3 * self.model * self.hidden + 2 * self.model
-        return self.layers * block + (2 * self.vocabulary + 1) * self.model
 
     @property
     def weights(self) -> int:
@@ -209,5 +198,5 @@ class ModelSize:
         return self.layers * self.model * tokens * self.itemsize
 
 
-LLAMA_8B = ModelSize(32, 32, 8, 128, 4096, 14336, 128256)
-LLAMA_70B = ModelSize(80, 64, 8, 128, 8192, 28672, 128256)
+LLAMA_8B = ModelSize(8_030_261_248, layers=32, groups=8, width=128, model=4096)
+LLAMA_70B = ModelSize(70_553_706_496, layers=80, groups=8, width=128, model=8192)

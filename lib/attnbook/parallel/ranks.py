@@ -51,7 +51,6 @@ class Report(NamedTuple):
     printed: str = ""
     error: str | None = None
     traceback: str = ""
-    follows: bool = False  # the error can only be due to another rank's
 
 
 class Ranks:
@@ -189,7 +188,6 @@ def report_error(error: Exception) -> Report:
     return Report(
         error=f"raised {type(error).__name__}: {text}",
         traceback="".join(traceback.format_exception(error)),
-        follows="onnection closed by peer" in text or "onnection reset" in text,
     )
 
 
@@ -208,7 +206,8 @@ def wait_for_reports(
                     end = min(end, time.monotonic() + grace)
     failed = [rank for rank in sorted(reports) if reports[rank].error]
     if failed:
-        first = min(failed, key=lambda rank: reports[rank].follows)
+        # One that left comes first: the others lost their connection to it.
+        first = min(failed, key=lambda rank: not reports[rank].error.startswith("left"))
         report = reports[first]
         alike = sum(other.error == report.error for other in reports.values())
         which = f"each of the {size} ranks" if alike == size > 1 else f"rank {first}"

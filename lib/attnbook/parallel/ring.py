@@ -204,9 +204,7 @@ def ring_attention(
 
     Args:
         query: of the positions that this rank holds; key and value likewise.
-        group: this rank's.
         layout: the positions of every rank.
-        causal: whether a query attends to no later position.
         key_lengths: the sequences' lengths without padding, on every rank.
         partials: the type in which results are merged and gradients summed;
             float32 unless given, or float64 if the inputs are.
@@ -228,30 +226,26 @@ def check_shards(
 ) -> None:
     """Raise one ValueError on every rank if any has tensors that do not fit."""
     tensors, counts = (query, key, value), [len(positions) for positions in layout]
-    shapes = ", ".join(str(tuple(x.shape)) for x in tensors)
     kinds = [f"{x.dtype} on {x.device}" for x in tensors]
-    heads, groups, width = query.shape[1], key.shape[1], query.shape[-1]
-    error, here = None, f"on rank {group.rank} query, key and value are"
+    heads, groups, error = query.shape[1], key.shape[1], None
     if len(counts) != group.size or min(counts) < 1:
-        error = (
-            f"each of {group.size} ranks needs positions, but the layout is {counts}"
-        )
-    elif len({*kinds}) > 1:
-        error = f"{here} {', '.join(kinds)}"
+        error = f"{group.size} ranks need positions each, but the layout is {counts}"
     elif (
-        {counts[group.rank]} != {x.shape[-2] for x in tensors}
+        len({*kinds}) > 1
+        or {counts[group.rank]} != {x.shape[-2] for x in tensors}
         or not 0 < groups == value.shape[1]
         or heads % groups
-        or width != key.shape[-1]
+        or query.shape[-1] != key.shape[-1]
     ):
+        shown = [f"{tuple(x.shape)} {k}" for x, k in zip(tensors, kinds, strict=True)]
         error = (
-            f"{here} {shapes}, which do not fit each other or the layout's "
-            f"{counts[group.rank]} positions"
+            f"on rank {group.rank} query, key and value are {', '.join(shown)}, which "
+            f"do not fit each other or the layout's {counts[group.rank]} positions"
         )
     require_alike(
         group,
         error,
-        sizes=(len(query), heads, groups, width, value.shape[-1]),
+        sizes=(len(query), heads, groups, query.shape[-1], value.shape[-1]),
         length=sum(counts),
         type=f"{query.dtype} on {query.device.type}",
     )

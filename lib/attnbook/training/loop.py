@@ -56,9 +56,11 @@ def make_batch(pairs: Sequence[tuple[list[int], list[int]]]) -> Batch:
     return Batch(source, lengths, previous, target)
 
 
-def count_symbols(pairs: Sequence[tuple[list[int], list[int]]]) -> int:
-    """Return the number of target symbols, the ends included."""
-    return sum(len(target) + 1 for _, target in pairs)
+def find_rank() -> tuple[int, int]:
+    """Return this process's number, from 0, and how many processes share the run."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
 
 
 def draw_batches(
@@ -195,10 +197,8 @@ class Trainer:
             )
         self.model, self.train, self.valid = model, train, valid
         self.recipe, self.watch = recipe, watch
-        divided = dist.is_available() and dist.is_initialized()
-        self.rank = dist.get_rank() if divided else 0
-        self.ranks = dist.get_world_size() if divided else 1
-        self.divided = DistributedDataParallel(model) if divided else model
+        self.rank, self.ranks = find_rank()
+        self.divided = DistributedDataParallel(model) if self.ranks > 1 else model
         self.optimizer = torch.optim.Adam(model.parameters(), lr=recipe.rate)
         self.history: list[dict] = []
         self.best = {k: v.clone() for k, v in model.state_dict().items()}
@@ -291,8 +291,9 @@ class Trainer:
         if len(pairs) < self.ranks:  # each process takes all of it
             return self.compute_loss(make_batch(pairs).to(find_device(self.model)))
         share = pairs[self.rank :: self.ranks]
-        weight = self.ranks * count_symbols(share) / count_symbols(pairs)
-        return weight * self.compute_loss(make_batch(share).to(find_device(self.model)))
+        symbols, every = (sum(len(y) + 1 for _, y in some) for some in (share, pairs))
+        loss = self.compute_loss(make_batch(share).to(find_device(self.model)))
+        return loss * (self.ranks * symbols / every)
 
     def average(self, number: float) -> float:
         """Return the mean of a number over all processes."""

@@ -14,10 +14,10 @@ import torch
 import torch.distributed as dist
 
 from attnbook.records import describe_provenance, suggest_names
+from attnbook.training.loop import find_rank
 from workshop.experiments.record import (
     EXPERIMENTS,
     find_experiments,
-    get_rank,
     parse_device,
     record_run,
     use_device,
@@ -64,7 +64,7 @@ def main(words: list[str] | None = None) -> None:
             "leave out --device"
         )
     with use_device(device), join_processes(divided, device):
-        shown = get_rank() == 0
+        shown = find_rank()[0] == 0
         progress = shown and sys.stderr.isatty() and not options.quiet
         for name in chosen:
             if shown:

@@ -29,13 +29,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from safetensors.torch import save_file
 from torch import nn
 
 from attnbook.models.recurrent import count_parameters
 from attnbook.records import RECORDS, WEIGHTS
-from attnbook.training.loop import Trainer
+from attnbook.training.loop import Trainer, find_rank
 from attnbook.training.run import Run
 from workshop.experiments.scoring import make_validation_metrics, score_test_set
 
@@ -169,7 +168,7 @@ def record_run(name: str, progress: bool = True) -> dict:
 def make_record(name: str, seeds: list[int], results: dict, **more) -> dict:
     """Return a record: what ran, where and with what, and what came out."""
     packages = ("torch", "numpy", "sacrebleu", "sentencepiece")
-    device, ranks = get_device(), count_ranks()
+    device, (_, ranks) = get_device(), find_rank()
     option = "" if device.type == "cpu" else f" --device {device}"
     start = "python" if ranks == 1 else f"torchrun --nproc-per-node {ranks}"
     return {
@@ -200,7 +199,7 @@ def write_record(made: dict) -> Path:
     Of several processes, the first one writes it.
     """
     path = RECORDS / f"{made['name']}.json"
-    if get_rank():
+    if find_rank()[0]:
         return path
     body = ",\n".join(f" {json.dumps(k)}: {format_rows(v)}" for k, v in made.items())
     beside = path.with_suffix(".part")
@@ -242,27 +241,12 @@ def round_to_half(model: nn.Module) -> None:
 
 def save_weights(model: nn.Module, name: str) -> None:
     """Write a model's weights in half precision, beside and then moved."""
-    if get_rank():
+    if find_rank()[0]:
         return
     half = {k: v.half().cpu() for k, v in model.state_dict().items()}
     path = WEIGHTS / f"{name}.safetensors"
     save_file(half, path.with_suffix(".part"))
     path.with_suffix(".part").replace(path)
-
-
-def is_divided() -> bool:
-    """Return whether torchrun's processes share the run."""
-    return dist.is_available() and dist.is_initialized()
-
-
-def count_ranks() -> int:
-    """Return how many processes share the run."""
-    return dist.get_world_size() if is_divided() else 1
-
-
-def get_rank() -> int:
-    """Return which of them this is; the first one is 0."""
-    return dist.get_rank() if is_divided() else 0
 
 
 def get_device() -> torch.device:

@@ -91,10 +91,6 @@ def test_an_impossible_plan_says_why():
         plan.count_grid_traffic(Sizes(1, 4, 6, 6, 2), 2, 2)
 
 
-def test_the_sizes_of_published_models():
-    assert (plan.LLAMA_8B.parameters, plan.LLAMA_70B.parameters) == (
-        8030261248,
-        70553706496,
-    )
+def test_the_bytes_of_a_published_model():
     assert plan.LLAMA_70B.cache(10**6) == 327_680_000_000
     assert plan.LLAMA_8B.activations(1) == 32 * 4096 * 2

@@ -66,13 +66,13 @@ REFUSED = {
     "on rank 3 query, key and value are .* on cpu, .* on meta, .* on cpu": (
         lambda g: attend_ring(g, lambda q, k, v: (q, k.to("meta"), v))
     ),
-    r"on rank 3 .* \(1, 4, 2, 2\), .* do not fit .* layout's 3 positions": (
+    r"on rank 3 .* \(1, 4, 2, 2\) .* not fit .* layout's 3 positions": (
         lambda g: attend_ring(g, lambda q, k, v: (q, k[:, :, 1:], v))
     ),
     "all ranks need the same length, but rank 0 has 12 and rank 3 has 16": (
         lambda g: attend_ring(g, lambda *x: x, 16)
     ),
-    r"each of 4 ranks needs positions, but the layout is \[1, 1, 1, 0\]": (
+    r"4 ranks need positions each, but the layout is \[1, 1, 1, 0\]": (
         lambda g: ring_attention(*make_zeros(1, 4, 1, 4), g, contiguous(3, 4))
     ),
     "4 ranks cannot divide 3 heads": (
