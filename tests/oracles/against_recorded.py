@@ -4,10 +4,7 @@ from functools import cache
 
 import pytest
 
-from attnbook.models.pretrained import (
-    load_smollm2,
-    load_smollm2_tokenizer,
-)
+from attnbook.models.pretrained import load_smollm2, load_smollm2_tokenizer
 from attnbook.models.pretrained_whisper import load_whisper, load_whisper_tokenizer
 from attnbook.records import read_record
 from workshop.experiments.smollm2 import (

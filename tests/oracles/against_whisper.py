@@ -6,13 +6,8 @@
 import numpy as np
 import pytest
 import torch
-from transformers import (
-    WhisperConfig as TheirConfig,
-)
-from transformers import (
-    WhisperFeatureExtractor,
-    WhisperForConditionalGeneration,
-)
+from transformers import WhisperConfig as TheirConfig
+from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 from transformers.audio_utils import mel_filter_bank
 
 from attnbook.models.pretrained_whisper import NAMES, list_names

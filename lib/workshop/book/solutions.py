@@ -32,7 +32,6 @@ CELL = re.compile(
 
 
 def find_exercises(text: str) -> dict[str, Exercise]:
-    """Return the exercises that a chapter's text can name, by their names."""
     modules = [importlib.import_module(name) for name in MODULE.findall(text)]
     return {
         name: value
@@ -108,7 +107,6 @@ def write_imports(shown: tuple[Callable, ...], present: Collection[str]) -> str:
 
 
 def write_solution(name: str, exercise: Exercise, present: Collection[str] = ()) -> str:
-    """Return the folded solution of an exercise, after its helpers."""
     shown = (*exercise.helpers, exercise.solution)
     parts = [inspect.getsource(f).rstrip() for f in shown]
     if imports := write_imports(shown, present):
@@ -121,7 +119,6 @@ def write_solution(name: str, exercise: Exercise, present: Collection[str] = ())
 
 
 def refresh_solutions(text: str) -> str:
-    """Return a chapter's text with every folded solution fresh."""
     known = find_exercises(text)
 
     def fresh(found: re.Match) -> str:

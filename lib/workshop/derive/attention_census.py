@@ -73,7 +73,6 @@ COLUMNS = (
 
 
 def count_kinds(config: Any) -> dict[str, int]:
-    """Return how many layers of each kind a configuration has."""
     layers = config.num_hidden_layers
     kinds = next((v for x in LISTS if (v := getattr(config, x, None))), None)
     if kinds is None:
@@ -156,7 +155,6 @@ def describe_model(name: str, config: Any, header: str, modeling: str) -> dict:
 
 
 def find_year(header: str) -> str:
-    """Return the first year of the copyright in a file, or ""."""
     found = re.search(r"Copyright (?:\(c\) )?(\d{4})", header)
     return found[1] if found else ""
 

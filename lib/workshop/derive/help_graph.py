@@ -24,7 +24,6 @@ WORD = re.compile(r"[a-z]{3,}")
 
 
 def find_links(page: str, folder: str) -> set[str]:
-    """Return the pages of a folder, as "en-US/text/", that a page's body links to."""
     found = LINK.findall(page[page.find(BODY) :])
     return {x.removeprefix(folder) for x in found if x.startswith(folder)}
 

@@ -39,8 +39,6 @@ Clock = Callable[[], float]
 def make_forward_call(
     attention: Callable, inputs: Sequence[Tensor]
 ) -> Callable[[], Tensor]:
-    """Return a call of a function of query, key and value, no gradients."""
-
     def call() -> Tensor:
         with torch.no_grad():
             return attention(*inputs[:3])
@@ -60,7 +58,6 @@ def make_training_call(
 def summarize_times(
     calls: Calls, rounds: int, clock: Clock = time.perf_counter
 ) -> dict[str, dict[str, float]]:
-    """Return the median and the least of each call's milliseconds."""
     found = {}
     for name, taken in time_calls(calls, rounds, clock=clock).items():
         ms = 1000 * torch.tensor(taken, dtype=torch.float64)
@@ -83,13 +80,11 @@ class PlainBlock(nn.Module):
         self.down = nn.Linear(4 * width, width, bias=False)
 
     def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
-        """Return the block's output."""
         x = x + self.attention(x)
         return x + self.down(self.up(x).relu())
 
 
 def make_training_step(B: int, length: int) -> Callable[[], object]:
-    """Return a step's way there and back through one block."""
     with use_seed(0):
         block = PlainBlock(BLOCK_WIDTH, BLOCK_HEADS)
         x, upstream = torch.randn(2, B, length, BLOCK_WIDTH)
@@ -110,7 +105,6 @@ def draw_inputs(*shape: int) -> list[Tensor]:
 
 
 def measure_ceilings(rounds: int = 25) -> dict[str, float]:
-    """Return the rates of products and of a copy."""
     return {
         "float32": measure_product_rate(rounds=rounds),
         "copy": measure_copy_rate(rounds=rounds),
@@ -138,7 +132,6 @@ def measure_steps(length: int) -> dict[str, dict]:
 
 
 def measure_layer_memory() -> dict[str, int]:
-    """Return the peak of one layer's attention, forwards and in training."""
     given, sdpa = draw_inputs(*LAYER), F.scaled_dot_product_attention
     calls = {
         "attend": make_forward_call(attend, given),
@@ -186,7 +179,6 @@ def list_windowed(length: int) -> dict[str, Callable[..., Tensor]]:
 
 
 def list_causal(length: int) -> dict[str, Callable[..., Tensor]]:
-    """Return PyTorch's kernel with a causal mask, and with its own causal option."""
     mask, sdpa = causal_mask(length, length), F.scaled_dot_product_attention
     return {
         "sdpa": lambda *qkv: sdpa(*qkv, attn_mask=mask),
@@ -195,7 +187,6 @@ def list_causal(length: int) -> dict[str, Callable[..., Tensor]]:
 
 
 def measure_masked(ways: dict[str, Callable[..., Tensor]], length: int) -> dict:
-    """Return time and memory of every implementation at one length."""
     inputs = draw_inputs(B, MASK_HEADS, length, D)
     calls = {n: make_forward_call(way, inputs) for n, way in ways.items()}
     return {
@@ -224,7 +215,6 @@ TILED: dict[str, Callable[..., Tensor]] = {
 
 
 def measure_tiled(length: int) -> dict[str, dict]:
-    """Return time and memory of every implementation at one length."""
     inputs = draw_inputs(B, MASK_HEADS, length, D)
     made: dict[str, dict] = {}
     for name, direction in (
@@ -262,7 +252,6 @@ def draw_normalized(batch: int, heads: int, length: int) -> list[Tensor]:
 
 
 def list_efficient(length: int, heads: int) -> dict[str, Attention]:
-    """Return every causal attention as a function of query, key and value."""
     beta = torch.full((B, heads, length), 0.5)
     rule = rules.window(length, length, WINDOW)
     layout = cover_rule(rule, length, length, min(BLOCK, length))
@@ -278,7 +267,6 @@ def list_efficient(length: int, heads: int) -> dict[str, Attention]:
 
 
 def measure_training(length: int) -> dict[str, dict]:
-    """Return time and memory of a training step of every implementation."""
     inputs = draw_normalized(B, EFFICIENT_HEADS, length)
     ways = list_efficient(length, EFFICIENT_HEADS)
     calls: Calls = {n: make_training_call(way, inputs) for n, way in ways.items()}
@@ -316,7 +304,6 @@ def list_steps(length: int) -> tuple[Calls, dict[str, int]]:
 
 
 def measure_decoding(length: int) -> dict[str, dict]:
-    """Return the time of a decoding step, and the bytes that it keeps."""
     calls, kept = list_steps(length)
     with torch.no_grad():
         return {"ms": summarize_times(calls, EFFICIENT_ROUNDS, CLOCK), "bytes": kept}

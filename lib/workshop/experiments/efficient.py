@@ -130,19 +130,16 @@ def draw_pairs(
 
 
 def draw_recall_batch(rng: torch.Generator) -> Batch:
-    """Return sequences of one number of pairs, with equally many tokens."""
     pairs = PAIRS[int(torch.randint(len(PAIRS), (), generator=rng))]
     return draw_pairs(TOKENS // (3 * pairs), pairs, rng)
 
 
 def draw_test(seed: int, pairs: int) -> Batch:
-    """Return sequences that no training uses."""
     rng = torch.Generator().manual_seed(10**6 + seed)
     return draw_pairs(RECALL_TESTED, pairs, rng)
 
 
 def validate_recall(model: nn.Module) -> float:
-    """Return the mean cross-entropy (nats) over all numbers of pairs."""
     losses = []
     for pairs in PAIRS:
         ids, wanted = draw_test(1, pairs)
@@ -151,7 +148,6 @@ def validate_recall(model: nn.Module) -> float:
 
 
 def measure_accuracy(model: nn.Module) -> dict[str, list[float]]:
-    """Return the share of values predicted, for each number of pairs."""
     found = []
     for pairs in PAIRS:
         ids, wanted = draw_test(0, pairs)
@@ -206,14 +202,12 @@ COPY_TIMES, COPY_STEPS, COPY_TESTED = (1, 2, 4), 500, 64
 
 
 def validate_copying(model: nn.Module) -> float:
-    """Return the cross-entropy (nats) at the trained length."""
     rng = torch.Generator().manual_seed(10**6 + 1)
     ids, wanted = draw_copying(COPY_TESTED, LENGTH // 2, rng)
     return float(compute_next_token_loss(model(ids), wanted))
 
 
 def measure_errors(model: nn.Module) -> dict[str, list[float]]:
-    """Return the share of symbols copied wrong at each length."""
     return {
         "error": [
             measure_copying_error(model, LENGTH * times, COPY_TESTED)

@@ -44,7 +44,6 @@ def index_words() -> tuple[int, Int[Tensor, "N 2"]]:
 
 
 def pad_emoji(images: Float[Tensor, "*B 20 20"]) -> Float[Tensor, "*B 24 24"]:
-    """Return images with a white margin."""
     return F.pad(images, (MARGIN,) * 4, value=1.0)
 
 
@@ -98,7 +97,6 @@ ENCODERS: dict[str, Callable[[], nn.Module]] = {
 
 
 def load_artists(artists: list[str]) -> Float[Tensor, "A N 3 20 20"]:
-    """Return the emoji of some artists, from 0 to 1."""
     return torch.stack([load_emoji(x) for x in artists]) / 255
 
 
@@ -173,7 +171,6 @@ def compare_pixels(held_out: str) -> Float[Tensor, "N N"]:
 
 @torch.no_grad()
 def measure_model(model: ContrastiveModel, held_out: str) -> dict:
-    """Return a model's recall of the held-out artist and of the others."""
     _, names = index_words()
     recall = {
         artist: measure_recall(model(pad_emoji(load_artists([artist])[0]), names))

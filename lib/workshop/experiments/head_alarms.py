@@ -49,7 +49,6 @@ SHORT = 6  # symbols of the inputs in the test of behavior
 
 @contextmanager
 def keep_weights(layers: Sequence[nn.Module]) -> Iterator[None]:
-    """Undo changes of the weights of some layers."""
     kept = [{k: v.clone() for k, v in layer.state_dict().items()} for layer in layers]
     try:
         with torch.no_grad():
@@ -60,7 +59,6 @@ def keep_weights(layers: Sequence[nn.Module]) -> Iterator[None]:
 
 
 def see_all(queries: int, keys: int, device: torch.device) -> Tensor:
-    """Return a mask that masks nothing out, in place of the causal one."""
     return torch.ones(queries, keys, dtype=torch.bool, device=device)
 
 
@@ -71,7 +69,6 @@ def replace_code(name: str, function: Callable) -> Callable:
 
 @contextmanager
 def unscale_all(model: ModernDecoder) -> Iterator[None]:
-    """Multiply all scores by the root of the width of a head."""
     layers = [block.attention for block in model.blocks]
     with keep_weights(layers):
         for layer in layers:
@@ -82,7 +79,6 @@ def unscale_all(model: ModernDecoder) -> Iterator[None]:
 
 @contextmanager
 def randomize_all(model: ModernDecoder) -> Iterator[None]:
-    """Replace the weights of all attention layers by random ones."""
     layers = [block.attention for block in model.blocks]
     rng = torch.Generator().manual_seed(0)
     with keep_weights(layers):
@@ -104,7 +100,6 @@ FAULTS: dict[str, Callable] = {
 
 
 def list_numbers(numbers: Numbers) -> dict[str, list[float]]:
-    """Return each number of all heads, layer by layer."""
     names = dict.fromkeys(name for table in numbers.values() for name in table)
     return {
         name: torch.cat([t[name] for t in numbers.values()]).tolist() for name in names
@@ -112,7 +107,6 @@ def list_numbers(numbers: Numbers) -> dict[str, list[float]]:
 
 
 def measure_speller(name: str) -> Numbers:
-    """Return the numbers of a recorded run's heads, on words of one length."""
     model, data, _ = load_trained(name)
     pairs = [
         pair
@@ -124,7 +118,6 @@ def measure_speller(name: str) -> Numbers:
 
 
 def measure_references() -> Iterator[dict]:
-    """Yield the numbers of the heads of the book's trained models."""
     for name in REFERENCES:
         yield {"model": name} | list_numbers(measure_speller(name))
     model = load_character_model()
@@ -134,7 +127,6 @@ def measure_references() -> Iterator[dict]:
 
 
 def derive_thresholds(rows: Sequence[dict]) -> dict[str, float]:
-    """Return the thresholds, to three significant digits."""
     found = {}
     for alarm, (name, large) in ALARMS.items():
         if name not in rows[0]:
@@ -146,7 +138,6 @@ def derive_thresholds(rows: Sequence[dict]) -> dict[str, float]:
 
 
 def measure_decoder(model: ModernDecoder, ids: Int[Tensor, "T"]) -> Numbers:
-    """Return the numbers of a decoder's heads, without removing any."""
     return measure_heads(model, lambda: model(ids[None]), effects=False)
 
 
@@ -156,7 +147,6 @@ def examine(
     ids: Int[Tensor, "T"],
     limits: Mapping[str, Mapping[str, float]],
 ) -> dict:
-    """Return how many heads raise an alarm, the loss, and the leak."""
     numbers = measure_decoder(model, ids)
     logits = model(ids[None])[0]
     raised = {}

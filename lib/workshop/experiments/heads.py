@@ -36,7 +36,6 @@ WIDTH = 64
 
 
 def build_model(seed: int, heads: int, **settings) -> task.AssociativeRecallModel:
-    """Return a model with the first weights that a seed gives."""
     with use_seed(seed):
         return task.AssociativeRecallModel(heads, **settings)
 
@@ -58,7 +57,6 @@ READOUT_STEPS, READOUT_RATE, READOUT_WIDTH = 4000, 3e-3, 512
 
 @torch.no_grad()
 def measure_weights_by_place(model: task.AssociativeRecallModel) -> list[float]:
-    """Return the mean weight on the item of each place, on tables unseen."""
     tables = task.draw_tables(2000, torch.Generator().manual_seed(10**6))
     _, weights = model(tables)
     there = tables.addresses[:, None] == tables.queries[:, :, None]  # (B, N, S)
@@ -125,7 +123,6 @@ class TwoHeadSizesModel(SharedLookupModel):
         self.position = nn.Embedding(task.ITEMS, WIDTH)
 
     def forward(self, tables: task.LookupTables) -> tuple[Tensor, Tensor]:
-        """Return logits of each answer, and each head's weights."""
         positions = torch.arange(task.ITEMS)
         items = self.address(tables.addresses) + self.symbol(tables.symbols)
         items = items + self.position(positions)
@@ -189,7 +186,6 @@ def prune_greedily(
     choose: Callable[[], float],
     test: Callable[[], float],
 ) -> dict[str, list]:
-    """Return the test errors of a greedy removal."""
     without = partial(make_pruned_measure, output, heads)
     gone: set[int] = set()
     curve = [{"error": test()}]
@@ -201,7 +197,6 @@ def prune_greedily(
 
 
 def prune_pronunciation(seed: int, heads: int) -> dict:
-    """Return what removing heads costs a word-to-phoneme model."""
     model, data, _ = load_trained(f"cmudict_heads_{heads}_{seed}")
 
     def measure(pairs) -> float:
@@ -220,7 +215,6 @@ def prune_pronunciation(seed: int, heads: int) -> dict:
 
 
 def prune_lookups(seed: int, heads: int) -> dict:
-    """Return what removing heads costs a model of several lookups."""
     model = build_model(seed, heads)
     train(model, STEPS, seed)
     pruned = prune_greedily(
@@ -272,10 +266,7 @@ PROJECTIONS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
 
 
 def train_relation(version: str, relation: str, seed: int) -> dict[str, list[float]]:
-    """Train one version on one relation; return its errors after some steps.
-
-    An error is the share of wrong answers on 1,000 new sequences.
-    """
+    """Train one version on one relation; return its errors after some steps."""
     with use_seed(seed):
         model = RelationModel(NAMES, COLORS, PROJECTION_WIDTH, PROJECTIONS[version])
     rng = torch.Generator().manual_seed(seed)

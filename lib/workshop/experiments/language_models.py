@@ -76,10 +76,7 @@ NORM_STEPS, NORM_RATE, MEAN = 160, 3e-3, 10
 
 
 def train_with_norm(norm: str, blocks: int, warmup: float, seed: int) -> dict:
-    """Train once: the loss, and the norms of the first step's gradients.
-
-    They are those of each block's last matrix.
-    """
+    """Train once: the loss, and the norms of the first step's gradients."""
     size = Size(32, 4, 128, blocks, residual=RESIDUALS[norm])
     model = build_character_model(seed, size)
     losses: list[float] = []
@@ -136,7 +133,6 @@ STABILITY_RATES, STABILITY_STEPS, STABILITY_EVERY = (3e-3, 3e-2, 1e-1), 200, 10
 
 
 def build_variant(variant: str, seed: int) -> LanguageModel:
-    """Return a language model with one variant of scores."""
     model = build_character_model(seed, STABILITY_SIZE)
     with use_seed(seed):
         for block in model.blocks:
@@ -148,7 +144,6 @@ def build_variant(variant: str, seed: int) -> LanguageModel:
 
 @torch.no_grad()
 def measure_scores(model: LanguageModel) -> dict[str, list[float]]:
-    """Return each block's mean entropy and largest score, on held-out text."""
     read, _ = cut_windows("valid", 97 * torch.arange(32), 64)
     mask = causal_mask(read.shape[1], read.shape[1], read.device)
     found: dict[str, list[float]] = {"entropy": [], "largest": []}
@@ -168,7 +163,6 @@ def measure_scores(model: LanguageModel) -> dict[str, list[float]]:
 
 
 def train_variant(variant: str, rate: float, seed: int) -> dict:
-    """Train once, looking at the attention every few steps."""
     model = build_variant(variant, seed)
     seen: list[dict] = []
     recent: list[float] = []
@@ -223,7 +217,6 @@ class PreRMSNorm(PreNorm):
 
     @staticmethod
     def make_final_norm(width: int) -> RMSNorm:
-        """Return the layer after the last block."""
         return RMSNorm(width)
 
 
@@ -256,7 +249,6 @@ def build_changed(last: str, seed: int) -> LanguageModel:
 
 
 def train_changed(model: str, rate: float, seed: int) -> dict:
-    """Train once; return what the model is and how well it predicts."""
     built = build_changed(model, seed)
     groups = built.blocks[0].attention.groups
     recipe = LanguageModelRecipe(LADDER_STEPS, rate, **LADDER_RECIPE)

@@ -29,11 +29,9 @@ class DecoderVariant(BahdanauDecoder):
     """A decoder with one hook for each thing that a mistake can change."""
 
     def attend(self, scores: Tensor, memory) -> tuple[Tensor, Tensor]:
-        """Return context vectors (B, 1, E) and weights (B, 1, S)."""
         return context(scores, memory.states, memory.lengths)
 
     def pass_state(self, state: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return the state that the recurrent step starts from."""
         return tuple(state)
 
     def _run_step(self, word, state, keys, memory):
@@ -49,7 +47,6 @@ class WrongAxisDecoder(DecoderVariant):
     """Softmax over the queries, of which a step has one."""
 
     def attend(self, scores, memory):
-        """Return a sum of values, and weights that are all 1."""
         weights = scores.softmax(1) * memory.padding_mask()[:, None]
         return weights @ memory.states, weights
 
@@ -58,7 +55,6 @@ class UnmaskedDecoder(DecoderVariant):
     """Softmax over real and padded positions."""
 
     def attend(self, scores, memory):
-        """Return the average over all positions."""
         weights = scores.softmax(-1)
         return weights @ memory.states, weights
 
@@ -74,7 +70,6 @@ class ForwardStateDecoder(DecoderVariant):
     """The first state is made from the forward direction."""
 
     def start(self, memory):
-        """Return the first state, and the keys, projected once."""
         forward = memory.last[:, : memory.last.shape[1] // 2]
         first = (torch.tanh(bridge(forward)) for bridge in self.bridges)
         return (*first, self.attention.key(memory.states))
@@ -84,7 +79,6 @@ class ReluAttention(AdditiveAttention):
     """Additive scores with ReLU in the place of tanh."""
 
     def forward(self, query, keys):
-        """Return the scores of queries against keys already projected."""
         hidden = self.query(query)[:, :, None] + keys[:, None]
         return torch.relu(hidden) @ self.v
 
@@ -127,7 +121,6 @@ def build_model(data: Task, decoder: type[nn.Module], seed: int) -> EncoderDecod
 
 
 def measure_decoder(data: Task, model: EncoderDecoder, seed: int) -> dict:
-    """Train a model; return its losses and its test scores."""
     trainer = Trainer(
         model,
         data.encode(data.splits.train),

@@ -11,10 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attnbook.attention.scaled_dot_product import (
-    attention_weights,
-    scores_gradient,
-)
+from attnbook.attention.scaled_dot_product import attention_weights, scores_gradient
 from attnbook.models.devices import use_seed
 from attnbook.models.lookup_models import LookupBatch, LookupModel, draw_lookup
 from attnbook.training.loop import optimize
@@ -64,7 +61,6 @@ def compute_factor(variant: str, width: int) -> float:
 
 
 def build_model(variant: str, width: int, symbols: int = 32) -> LookupModel:
-    """Return the model to train, from the global seed."""
     model = LookupModel(
         *(symbols, symbols, symbols),
         width=width,
@@ -87,7 +83,6 @@ def compute_loss_and_weights(model: LookupModel, task) -> tuple[Tensor, Tensor, 
 
 
 def train(variant: str, width: int, kind: str, rate: float, seed: int) -> dict:
-    """Train a model to look up, and return what became of it."""
     with use_seed(seed):
         model = build_model(variant, width)
     optimisers: dict[str, Callable] = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}

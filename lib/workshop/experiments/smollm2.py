@@ -70,12 +70,10 @@ def load_model(
 
 
 def read_lines() -> list[str]:
-    """Return the English sentences of the training split, page by page."""
     return [pair.source[0] for pair in libreoffice.load_text().train]
 
 
 def list_sections(lines: int, count: int) -> list[int]:
-    """Return the first lines of sections of equal length."""
     return [i * lines // count for i in range(count)]
 
 
@@ -95,14 +93,12 @@ EACH = 4  # sequences of each length
 
 
 def draw_tokens(seed: int, count: int, symbols: int) -> Int[Tensor, " N"]:
-    """Return different random symbols, none of them special."""
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(symbols - SPECIAL, generator=generator)
     return order[:count] + SPECIAL
 
 
 def draw_repeated(seed: int, count: int, symbols: int) -> Int[Tensor, " T"]:
-    """Return the start symbol and the same random tokens twice."""
     tokens = draw_tokens(seed, count, symbols)
     return torch.cat([torch.tensor([START]), tokens, tokens])
 
@@ -206,7 +202,6 @@ class Layer(NamedTuple):
         return scores.masked_fill_(~self.causal, -torch.inf).softmax(-1)
 
     def at(self, rows: Int[Tensor, "R"]) -> "Layer":
-        """Return the same with some of all queries."""
         return self._replace(
             query=self.query[:, :, rows], rows=rows, causal=self.causal[rows]
         )
@@ -253,7 +248,6 @@ class SelectedAttention(RotaryAttention):
         cache: Cache | None = None,
         mask: Bool[Tensor, "..."] | None = None,
     ) -> tuple[Float[Tensor, "B T C"], Cache]:
-        """Return attention to the selected keys; without a cache."""
         query, key, value = self.project(x, x)
         rows = torch.arange(x.shape[1], device=x.device)
         causal = causal_mask(len(rows), len(rows), x.device)
@@ -284,14 +278,12 @@ def list_attention(model: ModernDecoder) -> list[SelectedAttention]:
 
 
 def set_selection(model: ModernDecoder, select: Selection) -> None:
-    """Let every layer of a model select its keys with a function."""
     for index, attention in enumerate(list_attention(model)):
         attention.select, attention.index = select, index
 
 
 @torch.no_grad()
 def compute_losses(model: ModernDecoder, ids: Int[Tensor, "T"]) -> Float[Tensor, "_"]:
-    """Return the cross-entropy (nats) of each symbol of the second half."""
     half = len(ids) // 2
     logits = compute_logits(model, model.embed(ids[None]), rows=slice(half, -1))[0]
     return F.cross_entropy(logits, ids[half + 1 :], reduction="none")
@@ -300,7 +292,6 @@ def compute_losses(model: ModernDecoder, ids: Int[Tensor, "T"]) -> Float[Tensor,
 def measure_selection(
     model: ModernDecoder, passages: Sequence[Int[Tensor, "T"]], select: Selection
 ) -> dict:
-    """Return the loss of each passage, and how many keys a query keeps."""
     set_selection(model, select)
     losses, counts = [], []
     for ids in passages:
@@ -321,7 +312,6 @@ class Variant(NamedTuple):
 
 
 def keep_window(size: int, sinks: int, length: int) -> Variant:
-    """Return the last `size` keys, the query's own among them, and the first."""
     mask = masks.window(length, length, size) | masks.sinks(length, length, sinks)
     name = f"window {size}, {sinks} sink{'' if sinks == 1 else 's'}"
     return Variant(name, lambda layer: mask[layer.rows])
@@ -347,10 +337,7 @@ def keep_top_blocks(count: int, size: int = PAGE) -> Variant:
 
 
 def keep_mean_blocks(count: int, size: int = PAGE, first: int = 0) -> Variant:
-    """Return the blocks whose mean key has the largest product with a query.
-
-    The query's own block is one of the `count`, and with `first` 1 the first block.
-    """
+    """Return the blocks whose mean key has the largest product with a query."""
 
     def select(layer: Layer) -> Bool[Tensor, "B H R T"]:
         scores = score_mean_keys(layer.query, layer.key, size, layer.rows)
@@ -362,7 +349,6 @@ def keep_mean_blocks(count: int, size: int = PAGE, first: int = 0) -> Variant:
 
 
 def list_variants() -> list[Variant]:
-    """Return what is compared, full attention first."""
     return [
         Variant("full", select_all),
         *(keep_window(size, n, LENGTH) for size in (64, 256) for n in (0, 1, 4)),
@@ -376,7 +362,6 @@ def list_variants() -> list[Variant]:
 def count_needed_keys(
     weights: Float[Tensor, "*B R T"], share: float = SHARE
 ) -> Int[Tensor, "*B R"]:
-    """Return how few keys carry a share of each query's weight."""
     ordered = weights.sort(dim=-1, descending=True).values
     return (ordered.cumsum(dim=-1) < share).sum(dim=-1) + 1
 
@@ -479,8 +464,6 @@ def run_blocks(model: ModernDecoder, ids: Int[Tensor, "T"]) -> None:
 
 
 def keep_indexed(indexers: Sequence[LightningIndexer], count: int) -> Variant:
-    """Return the keys with the largest scores of the layer's indexer."""
-
     def select(layer: Layer) -> Bool[Tensor, "B 1 R T"]:
         scores = indexers[layer.number](layer.x, layer.rows)
         return select_top_keys(scores, layer.causal, count)[:, None]
@@ -499,7 +482,6 @@ def keep_shared_top(count: int) -> Variant:
 
 
 def list_indexed_variants(indexers: Sequence[LightningIndexer]) -> list[Variant]:
-    """Return what is compared at 32 keys, and at 128."""
     return [
         keep_shared_top(32),
         keep_indexed(indexers, 32),
@@ -530,7 +512,6 @@ def measure_variants(
     passages: Sequence[Int[Tensor, "T"]],
     variants: Sequence[Variant],
 ) -> list[dict]:
-    """Return a row for each way to select keys."""
     return [
         {"name": x.name} | measure_selection(model, passages, x.select)
         for x in variants
@@ -598,7 +579,6 @@ def to_thousandths(weights: Float[Tensor, "T T"]) -> list[list[int]]:
 
 
 def rank_heads(scores: Float[Tensor, "L H"]) -> list[Head]:
-    """Return all heads, the one with the highest score first."""
     order = scores.flatten().argsort(descending=True).tolist()
     return [divmod(n, scores.shape[1]) for n in order]
 

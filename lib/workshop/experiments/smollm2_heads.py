@@ -35,12 +35,7 @@ from attnbook.diagnose.heads import (
     score_previous_token,
     uniform_causal_weights,
 )
-from attnbook.models.hooks import (
-    Head,
-    ablate_heads,
-    patch_heads,
-    record_heads,
-)
+from attnbook.models.hooks import Head, ablate_heads, patch_heads, record_heads
 from attnbook.models.modern_decoder import CachedBlock, ModernDecoder, RotaryAttention
 from attnbook.positions.rotary import rotate
 from attnbook.records import read_record
@@ -115,7 +110,6 @@ def measure_scores(model: ModernDecoder, seed: int) -> dict:
 
 
 def tabulate(x: Tensor, digits: int = 4) -> Any:
-    """Return a tensor as nested lists of rounded numbers."""
     if not x.dim():
         return round(x.item(), digits)
     return [tabulate(row, digits) for row in x]
@@ -145,7 +139,6 @@ Means = Sequence[Float[Tensor, "H D"]]
 
 @torch.no_grad()
 def compute_means(model: ModernDecoder, batches: Sequence[Int[Tensor, "_ _"]]) -> Means:
-    """Return the mean output of every head over all positions."""
     with record_heads(model) as outputs:
         for ids in batches:
             list_block_inputs(model, ids)
@@ -159,7 +152,6 @@ def compute_means(model: ModernDecoder, batches: Sequence[Int[Tensor, "_ _"]]) -
 def measure_singles(
     model: ModernDecoder, copies: Sequence[Int[Tensor, "_ _"]], means: Means
 ) -> dict:
-    """Return how much the loss of each sequence rises without one head."""
     layers, heads = len(model.blocks), model.config.heads
     inputs = [list_block_inputs(model, ids) for ids in copies]
 
@@ -211,7 +203,6 @@ def measure_set(
     texts: Int[Tensor, "_ _"],
     means: Means | None = None,
 ) -> dict:
-    """Return losses and accuracy of a model without a set of heads."""
     with ablate_heads(model, heads, means):
         accuracy = torch.cat([measure_copying(model, ids)[1] for ids in copies])
         text = measure_text(model, texts)
@@ -223,7 +214,6 @@ def measure_set(
 
 
 def list_sets(heads: int) -> list[dict]:
-    """Return the sets that are compared: name, ablation, and heads."""
     scores = {
         name: torch.tensor(table)
         for name, table in read_record("smollm2_heads")["results"]["scores"].items()
@@ -295,7 +285,6 @@ class Pairs(NamedTuple):
 
 
 def draw_pairs(seed: int, symbols: int, sequences: int, count: int) -> Pairs:
-    """Return sequences with the seeds `seed` to `seed + sequences - 1`."""
     drawn = torch.stack(
         [draw_tokens(seed + i, count, symbols) for i in range(sequences)]
     )
@@ -311,11 +300,7 @@ def draw_pairs(seed: int, symbols: int, sequences: int, count: int) -> Pairs:
 
 
 def list_places() -> dict[str, list[int]]:
-    """Return where a patch may be: positions in the sequence, from 0."""
-    return {
-        "after": [2 + X_PLACE, 2 + Y_PLACE],
-        "last": [1 + PATCH_COUNT + X_PLACE],
-    }
+    return {"after": [2 + X_PLACE, 2 + Y_PLACE], "last": [1 + PATCH_COUNT + X_PLACE]}
 
 
 def compute_difference(
@@ -324,7 +309,6 @@ def compute_difference(
     answers: Int[Tensor, "B 2"],
     layer: int = 0,
 ) -> Float[Tensor, " B"]:
-    """Return the logit of B minus that of C at the last position."""
     logits = compute_logits(model, x, layer, slice(-1, None))[:, 0]
     found = logits.gather(1, answers)
     return found[:, 0] - found[:, 1]
@@ -337,7 +321,6 @@ def measure_patches(
     heads: Sequence[Head],
     places: Sequence[int] | None = None,
 ) -> dict:
-    """Return the logit differences with one head patched at a time."""
     with record_heads(model) as recorded_heads:
         clean = list_block_inputs(model, pairs.clean)
     corrupted = list_block_inputs(model, pairs.corrupted)
@@ -355,7 +338,6 @@ def measure_patches(
 
 
 def compute_shares(found: dict) -> Float[Tensor, " heads"]:
-    """Return the share of the difference that each patch restores."""
     lost = (found["clean"] - found["corrupted"]).mean()
     return (found["patched"] - found["corrupted"]).mean(dim=1) / lost
 
@@ -428,7 +410,6 @@ def draw_words(text: str, fits, count: int, seed: int) -> str:
 def observe_heads(
     model: ModernDecoder, ids: Int[Tensor, "T"]
 ) -> tuple[Float[Tensor, "L H T T"], Float[Tensor, "L H T"]]:
-    """Return the weights of every head, and the norms of what it weights."""
     x = model.embed(ids[None])
     mask = causal_mask(len(ids), len(ids), ids.device)
     maps, norms = [], []
@@ -449,7 +430,6 @@ def observe_heads(
 def compute_token_losses(
     model: ModernDecoder, texts: Sequence[Int[Tensor, "_"]]
 ) -> list[Float[Tensor, "_"]]:
-    """Return the cross-entropy (nats) of each token but the first, by text."""
     logits = model(pad_sequence([*texts], batch_first=True))
     return [
         F.cross_entropy(rows[: len(ids) - 1], ids[1:], reduction="none")
@@ -460,7 +440,6 @@ def compute_token_losses(
 def measure_effects(
     model: ModernDecoder, texts: Sequence[Int[Tensor, "_"]], heads: int
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the losses of tokens, and their change without each head."""
     losses = compute_token_losses(model, texts)
     changes: list[list[Tensor]] = [[] for _ in texts]
     for layer in range(len(model.blocks)):
@@ -474,14 +453,12 @@ def measure_effects(
 
 
 def round_to(x: Tensor, factor: int) -> list:
-    """Return numbers times a factor, rounded to whole ones."""
     return (x * factor).round().int().tolist()
 
 
 def score_heads(
     maps: Float[Tensor, "*B T T"], ids: Int[Tensor, "T"]
 ) -> dict[str, Float[Tensor, "*B"]]:
-    """Return the three scores that the explorer shows, of every head."""
     return {
         "first": score_first_token(maps),
         "previous": score_previous_token(maps),
@@ -495,8 +472,6 @@ def measure_kinds(
     effects: Sequence[Float[Tensor, "L H _"]],
     repeated: int,
 ) -> dict[str, Float[Tensor, "L H"]]:
-    """Return how much each head is of each kind."""
-
     def average(x: Sequence[Tensor]) -> Tensor:
         return torch.stack([*x]).mean(dim=0)
 
@@ -521,7 +496,6 @@ def describe_text(
     losses: Float[Tensor, "T-1"],
     effects: Float[Tensor, "L H T-1"],
 ) -> dict:
-    """Return what is recorded of one text: every head in three scores."""
     chance = score_heads(uniform_causal_weights(len(ids)), ids)
     scores = score_heads(maps, ids)
     return {
@@ -540,7 +514,6 @@ def describe_map(
     norms: Float[Tensor, "T"],
     effects: Float[Tensor, "T-1"],
 ) -> dict:
-    """Return what is recorded of one head on one text."""
     rows = round_to(weights, 100)
     return {
         "hundredths": [row[: t + 1] for t, row in enumerate(rows)],
@@ -639,7 +612,6 @@ def score_at_distances(
 def pair_up(
     query: Float[Tensor, "B T D"], key: Float[Tensor, "B T D"], count: int
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return pairs of contents on repeated random tokens."""
     places = torch.arange(1, count)  # in the first copy, from 1
     queries = query[:, count + places]
     keys = key[:, 1 + places]
@@ -757,7 +729,6 @@ Change = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def leave(weights: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Return weights and values as they are."""
     return weights, value
 
 
@@ -790,7 +761,6 @@ class ChangedAttention(RotaryAttention):
 
 @contextmanager
 def change_layers(model: ModernDecoder, change: Change) -> Iterator[None]:
-    """Change weights and values in all layers while the model runs."""
     for block in model.blocks:
         block.attention.change = change
     try:
@@ -807,7 +777,6 @@ def describe_position(
     position: int = 0,
     change: Change = leave,
 ) -> dict:
-    """Return what a position looks like beside the later ones."""
     streams, values = [], []
     with change_layers(model, change):
         inputs = list_block_inputs(model, ids)[:-1]

@@ -144,7 +144,6 @@ def draw_lessons(
 
 
 def split(items: list[int], size: int) -> list[list[int]]:
-    """Return pieces of a list that have this size, the last one at most."""
     return [items[i : i + size] for i in range(0, len(items), size)]
 
 
@@ -165,7 +164,6 @@ def train(model: nn.Module, utterances: Sequence[Utterance], seed: int) -> None:
 
 
 def measure_word_errors(model: nn.Module, utterances: Sequence[Utterance]) -> float:
-    """Return the word error rate of greedy search, as a share."""
     batch = join_utterances(utterances)
     found = greedy_search(model, batch.source, batch.lengths, LIMIT)
     words = [tuple("".join(VOCABULARY.decode(one.ids)).split()) for one in found]
@@ -243,7 +241,6 @@ def score_attention(
 
 
 def show_example(model: nn.Module, one: Utterance) -> dict:
-    """Return the weights of one sequence, in thousandths, and its times."""
     return {
         "words": list(one.spoken.words),
         "intervals": [list(x) for x in one.spoken.intervals],
@@ -373,10 +370,7 @@ def hear(model: Whisper, spoken: SpokenDigits, digits: Sequence[int]) -> Heard:
     memory = model.encoder(spectrogram[None])
     ids = [*START, *(digits[digit - 1] for digit in spoken.digits)]
     return Heard(
-        spoken,
-        memory,
-        torch.tensor([ids]),
-        round(len(spoken.sound) / (2 * STEP)),
+        spoken, memory, torch.tensor([ids]), round(len(spoken.sound) / (2 * STEP))
     )
 
 
@@ -499,9 +493,7 @@ def find_digit_tokens(tokenizer: "Tokenizer") -> list[int]:
 
 
 @recorded(
-    seeds=SEEDS,
-    model=f"Whisper tiny.en, float16, from {PACKAGE}, MIT",
-    sha256=SHA256,
+    seeds=SEEDS, model=f"Whisper tiny.en, float16, from {PACKAGE}, MIT", sha256=SHA256
 )
 def whisper_digits() -> dict:
     """Record where 24 cross-attention heads look while digits are predicted.
@@ -516,7 +508,4 @@ def whisper_digits() -> dict:
     draws = [draw_heard(model, tokens, seed) for seed in SEEDS]
     measured = [measure_heads(model, heard) for heard in draws]
     rows = list_heads(measured, measure_single_ablations(model, draws))
-    return {
-        "heads": rows,
-        "loss": [compute_loss(model, heard) for heard in draws],
-    }
+    return {"heads": rows, "loss": [compute_loss(model, heard) for heard in draws]}

@@ -99,7 +99,6 @@ def build_memories(
 
 @torch.no_grad()
 def measure_wrong_links(model: nn.Module, data: Task) -> dict:
-    """Return, for each memory, the shares of wrong and of predicted links."""
     (forward, _), positions = compute_state_halves(model, data, data.splits.valid)
     count = grammar.TRAINED_LENGTH
     means = torch.stack([forward[positions == n].mean(0) for n in range(count)])

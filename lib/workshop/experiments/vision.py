@@ -77,7 +77,6 @@ def train_classifier(
 def measure_accuracy(
     model: nn.Module, images: Float[Tensor, "N C H W"], labels: Int64[Tensor, "N"]
 ) -> float:
-    """Return the share of images whose most probable class is their label."""
     return float((model(images).argmax(-1) == labels).double().mean())
 
 
@@ -114,7 +113,6 @@ SHOWN = (13, 22)  # test images in the record: a 3 and a 2
 
 @cache
 def load_images(split: str) -> tuple[Tensor, Tensor]:
-    """Return a split as pixels between 0 and 1, (N, 1, 28, 28), and labels."""
     images, labels = load_digits(split)
     return images[:, None].float() / 255, labels
 
@@ -130,7 +128,6 @@ def shuffle_patches(
 
 
 def draw_order(*shape: int, seed: int) -> Int64[Tensor, "*B N"]:
-    """Return random permutations along the last axis."""
     rng = torch.Generator().manual_seed(seed)
     return torch.rand(*shape, generator=rng).argsort(dim=-1)
 
@@ -138,7 +135,6 @@ def draw_order(*shape: int, seed: int) -> Int64[Tensor, "*B N"]:
 def run_model(
     name: str, size: int, seed: int, shuffled: bool = False
 ) -> tuple[dict, Any]:
-    """Train a model on the first images, and return its row and the model."""
     (images, labels), (tests, wanted) = map(load_images, ("train", "test"))
     images, labels = images[:size], labels[:size]
     if shuffled:
@@ -176,7 +172,6 @@ def erase_patches(
 
 
 def measure_attention(model: VisionTransformer, seed: int) -> dict:
-    """Return the weight on ink, and the accuracy without some patches."""
     tests, labels = load_images("test")
     weights = read_class_attention(model, tests)
     ink = cut_patches(tests, PATCH).amax(dim=-1) > 0  # a pixel is not black
@@ -205,7 +200,6 @@ def measure_attention(model: VisionTransformer, seed: int) -> dict:
 
 
 def run_seed(seed: int) -> tuple[list[dict], VisionTransformer]:
-    """Return the rows of a seed, and its Vision Transformer of all images."""
     tests, labels = load_images("test")
     mixed = shuffle_patches(tests, draw_order(len(tests), 16, seed=seed))
     rows = []
@@ -224,7 +218,6 @@ def run_seed(seed: int) -> tuple[list[dict], VisionTransformer]:
 
 
 def describe_examples(model: VisionTransformer) -> list[dict]:
-    """Return the shown test images: label, prediction, attention weights."""
     tests, labels = load_images("test")
     chosen = tests[[*SHOWN]]
     with torch.no_grad():
@@ -326,7 +319,6 @@ def map_places(model: PooledClassifier, images: Tensor) -> Float[Tensor, "B R Q"
 def count_agreement(
     inside: Bool[Tensor, " B"], right: Bool[Tensor, " B"]
 ) -> dict[str, int]:
-    """Return how many images have the mass inside or not, and are right."""
     return {
         "inside, right": int((inside & right).sum()),
         "inside, wrong": int((inside & ~right).sum()),
@@ -337,7 +329,6 @@ def count_agreement(
 
 @torch.no_grad()
 def score_map(model: PooledClassifier, tests: ClutteredDigits) -> dict:
-    """Return the mass of a model's map in the boxes, and what it predicts."""
     weights = map_places(model, tests.images)
     mass = measure_mass_in_boxes(weights, tests.boxes, CANVAS)
     right = model(tests.images).argmax(-1) == tests.labels
@@ -345,7 +336,6 @@ def score_map(model: PooledClassifier, tests: ClutteredDigits) -> dict:
 
 
 def measure_chance(tests: ClutteredDigits) -> dict:
-    """Return the boxes' share of the area, and of all light."""
     side = tests.images.shape[-1]
     even = torch.full((len(tests.images), GRID, GRID), GRID**-2)
     light = tests.images[:, 0]
@@ -357,7 +347,6 @@ def measure_chance(tests: ClutteredDigits) -> dict:
 
 
 def run_pooling(pooling: str, seed: int) -> tuple[dict, PooledClassifier]:
-    """Train a model, and return its row and the model."""
     train, tests = draw_split("train", TRAINED), draw_split("test", TESTED)
     with use_seed(seed):
         features = ConvolutionalFeatures((1, 16, 32, 32), (2, 2, 1))
@@ -375,7 +364,6 @@ def run_pooling(pooling: str, seed: int) -> tuple[dict, PooledClassifier]:
 
 @torch.no_grad()
 def describe_places(model: PooledClassifier) -> list[dict]:
-    """Return test canvases by index: box, weights, prediction."""
     tests = draw_split("test", TESTED)
     weights = map_places(model, tests.images)
     mass = measure_mass_in_boxes(weights, tests.boxes, CANVAS)
@@ -439,7 +427,6 @@ def write_gray(image: Float[Tensor, "H W"]) -> list[str]:
 
 
 def describe_picture(number: int, example: dict) -> dict:
-    """Return a canvas with the recorded weights, as the widget takes it."""
     tests = draw_split("test", TESTED)
     label, predicted = str(example["label"]), str(example["predicted"])
     step = {
@@ -471,7 +458,6 @@ def draw_spectrogram(
 
 
 def describe_sound(number: int, example: dict, one: Utterance) -> dict:
-    """Return a spectrogram with the recorded weights of each letter."""
     words = list(one.spoken.words)
     if words != example["words"]:
         raise ValueError(f"the words {words} are not {example['words']}")
@@ -555,7 +541,6 @@ def draw_still_clips(split: str, count: int, rng: torch.Generator) -> Clips:
 
 
 def train_on_clips(model: ClipClassifier, seed: int) -> None:
-    """Train on newly drawn clips; the rate decreases linearly to 0."""
     rng = torch.Generator().manual_seed(seed)
     optimize(
         torch.optim.Adam(model.parameters(), lr=POOLING_RATE),
@@ -567,7 +552,6 @@ def train_on_clips(model: ClipClassifier, seed: int) -> None:
 
 @torch.no_grad()
 def score(model: ClipClassifier, clips: Clips) -> dict:
-    """Return the accuracy, and the weight of the readable frames."""
     logits, weights = model(clips.frames)
     right = logits.argmax(-1) == clips.label
     mass = (weights * clips.readable).sum(-1)  # (B,)
@@ -575,7 +559,6 @@ def score(model: ClipClassifier, clips: Clips) -> dict:
 
 
 def run_method(method: str, seed: int, clips: Clips) -> tuple[dict, Tensor]:
-    """Return a row of the record, and the weights of the first test clips."""
     with use_seed(seed):
         encoder = FrameEncoder(POOLING_SIZE, POOLING_WIDTH)
         model = ClipClassifier(encoder, METHODS[method](), POOLING_WIDTH, CLASSES)

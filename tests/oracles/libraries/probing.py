@@ -90,10 +90,7 @@ def describe_attention(attend, axes, masks=True, causal=True, grouped=True, widt
     words = {
         "scale": name_result(
             try_call(attend, query, key, value.copy()),
-            {
-                "1/√D": softmax(scores / 8**0.5) @ value,
-                "none": softmax(scores) @ value,
-            },
+            {"1/√D": softmax(scores / 8**0.5) @ value, "none": softmax(scores) @ value},
         )
     }
     assert words["scale"] in ("1/√D", "none"), f"{attend} is no attention: {words}"

@@ -57,7 +57,7 @@ def test_classes_are_listed_with_constructor_and_methods(tmp_path):
         "    def forward(self, x: Float[Tensor, 'T C']) -> Tensor: ...\n"
         "    @staticmethod\n    def load(path): ...\n"
         "    def _inner(self): ...\n\n"
-        "def _hidden(): ...\n",
+        "def _hidden(): ...\n"
     )
     page = write_reference(folder, tmp_path)
     assert "Layer(width: int, *, heads: int = 1, f=max)\n" in page

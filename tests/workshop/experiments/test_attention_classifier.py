@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attnbook.models.recurrent import Encoder
-from workshop.experiments.attention_classifier import (
+from workshop.experiments.attention_explanation import (
     CLASSES,
     FILLERS,
     NAMES,
