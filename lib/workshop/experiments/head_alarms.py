@@ -27,13 +27,7 @@ from attnbook.training.language_modeling import load_character_model
 from attnbook.training.loop import make_batch
 from attnbook.training.run import load_trained
 from workshop.experiments.record import recorded
-from workshop.experiments.smollm2 import (
-    SMOLLM2,
-    cut_passage,
-    list_sections,
-    load_model,
-    read_lines,
-)
+from workshop.experiments.smollm2 import SMOLLM2, cut_passages, load_model
 
 SEEDS = (0, 1, 2)
 REFERENCES = (
@@ -169,11 +163,7 @@ def head_alarms() -> dict:
     """
     references = list(measure_references())
     model, tokenizer = load_model()
-    lines = read_lines()
-    first, *passages = (
-        cut_passage(tokenizer, lines, start, PASSAGE)
-        for start in list_sections(len(lines), 1 + len(SEEDS))
-    )
+    first, *passages = cut_passages(tokenizer, 1 + len(SEEDS), PASSAGE)
     own = derive_thresholds([list_numbers(measure_decoder(model, first))])
     book = derive_thresholds(references)
     limits = {"book": {k: book[k] for k in own}, "own": own}

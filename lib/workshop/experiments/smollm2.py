@@ -86,6 +86,15 @@ def cut_passage(
     return torch.tensor(tokenizer.encode(text).ids[:length])
 
 
+def cut_passages(
+    tokenizer: "Tokenizer", count: int, length: int, after: int = 0
+) -> list[Int[Tensor, "T"]]:
+    """Return passages that start some lines after the beginnings of sections."""
+    lines = read_lines()
+    starts = [i + after for i in list_sections(len(lines), count)]
+    return [cut_passage(tokenizer, lines, start, length) for start in starts]
+
+
 START = 0  # <|endoftext|>, which separates the texts in pre-training
 SPECIAL = 17  # the first symbols, which are not text
 LENGTHS = (24, 32, 40)  # N
@@ -121,10 +130,8 @@ def draw_batches(
 
 def cut_texts(tokenizer, count: int, length: int) -> Int[Tensor, "B T"]:
     """Return ordinary text: the start symbol and the first tokens of sections."""
-    lines = read_lines()
-    starts = list_sections(len(lines), count)
-    found = [cut_passage(tokenizer, lines, start, length - 1) for start in starts]
-    return F.pad(torch.stack(found), (1, 0), value=START)
+    found = torch.stack(cut_passages(tokenizer, count, length - 1))
+    return F.pad(found, (1, 0), value=START)
 
 
 @torch.no_grad()
@@ -273,13 +280,9 @@ def count_keys(kept: Bool[Tensor, "B H T T"], groups: int) -> Float[Tensor, "2"]
     return torch.stack([x.sum(-1, dtype=torch.float).mean() for x in (late, union)])
 
 
-def list_attention(model: ModernDecoder) -> list[SelectedAttention]:
-    return [block.attention for block in model.blocks]
-
-
 def set_selection(model: ModernDecoder, select: Selection) -> None:
-    for index, attention in enumerate(list_attention(model)):
-        attention.select, attention.index = select, index
+    for index, block in enumerate(model.blocks):
+        block.attention.select, block.attention.index = select, index
 
 
 @torch.no_grad()
@@ -292,13 +295,21 @@ def compute_losses(model: ModernDecoder, ids: Int[Tensor, "T"]) -> Float[Tensor,
 def measure_selection(
     model: ModernDecoder, passages: Sequence[Int[Tensor, "T"]], select: Selection
 ) -> dict:
+    """Return the loss of each passage, and how many keys a query keeps."""
     set_selection(model, select)
     losses, counts = [], []
     for ids in passages:
         losses.append(float(compute_losses(model, ids).mean()))
-        counts.extend(x.counts for x in list_attention(model))
+        counts.extend(block.attention.counts for block in model.blocks)
     mean = torch.stack(counts).mean(dim=0).tolist()
     return {"losses": losses} | dict(zip(("keys", "group_keys"), mean, strict=True))
+
+
+def measure_variants(model: ModernDecoder, passages, variants) -> list[dict]:
+    return [
+        {"name": x.name} | measure_selection(model, passages, x.select)
+        for x in variants
+    ]
 
 
 EVERY, SHARE = 4, 0.9  # of the queries of the second half, and of their weight
@@ -317,13 +328,26 @@ def keep_window(size: int, sinks: int, length: int) -> Variant:
     return Variant(name, lambda layer: mask[layer.rows])
 
 
+def keep_in_chunks(name: str, select: Selection) -> Variant:
+    return Variant(name, select_in_chunks(select))
+
+
 def keep_top(count: int) -> Variant:
     """Return an oracle: the keys with the largest weights of each head."""
+    return keep_in_chunks(
+        f"oracle top {count}",
+        lambda layer: select_top_keys(layer.compute_weights(), layer.causal, count),
+    )
 
-    def select(layer: Layer) -> Bool[Tensor, "B H R T"]:
-        return select_top_keys(layer.compute_weights(), layer.causal, count)
 
-    return Variant(f"oracle top {count}", select_in_chunks(select))
+def keep_shared_top(count: int) -> Variant:
+    """Return an oracle for all heads: the largest mean weights."""
+
+    def select(layer: Layer) -> Bool[Tensor, "B 1 R T"]:
+        mean = layer.compute_weights().mean(dim=1, keepdim=True)
+        return select_top_keys(mean, layer.causal, count)
+
+    return keep_in_chunks(f"shared oracle top {count}", select)
 
 
 def keep_top_blocks(count: int, size: int = PAGE) -> Variant:
@@ -333,11 +357,14 @@ def keep_top_blocks(count: int, size: int = PAGE) -> Variant:
         blocks = sum_over_blocks(layer.compute_weights(), size)
         return select_top_blocks(blocks, layer.causal, count, size)
 
-    return Variant(f"oracle {count} blocks of {size}", select_in_chunks(select))
+    return keep_in_chunks(f"oracle {count} blocks of {size}", select)
 
 
 def keep_mean_blocks(count: int, size: int = PAGE, first: int = 0) -> Variant:
-    """Return the blocks whose mean key has the largest product with a query."""
+    """Return the blocks whose mean key has the largest product with a query.
+
+    With `first` 1, the first block is always one of them.
+    """
 
     def select(layer: Layer) -> Bool[Tensor, "B H R T"]:
         scores = score_mean_keys(layer.query, layer.key, size, layer.rows)
@@ -345,7 +372,7 @@ def keep_mean_blocks(count: int, size: int = PAGE, first: int = 0) -> Variant:
         return select_top_blocks(scores, layer.causal, count, size)
 
     name = f"mean keys, {count} blocks of {size}"
-    return Variant(name + (", the first among them" if first else ""), select)
+    return keep_in_chunks(name + (", the first among them" if first else ""), select)
 
 
 def list_variants() -> list[Variant]:
@@ -357,13 +384,6 @@ def list_variants() -> list[Variant]:
         keep_mean_blocks(8),
         keep_mean_blocks(8, first=1),
     ]
-
-
-def count_needed_keys(
-    weights: Float[Tensor, "*B R T"], share: float = SHARE
-) -> Int[Tensor, "*B R"]:
-    ordered = weights.sort(dim=-1, descending=True).values
-    return (ordered.cumsum(dim=-1) < share).sum(dim=-1) + 1
 
 
 @torch.no_grad()
@@ -380,11 +400,13 @@ def count_keys_for_most_weight(model: ModernDecoder, ids: Int[Tensor, "T"]) -> d
         weights = layer.at(rows).compute_weights()
         rest = weights[..., 1:] / weights[..., 1:].sum(dim=-1, keepdim=True)
         for table, x in zip(found.values(), (weights, rest), strict=True):
-            table.append(count_needed_keys(x)[0].median(-1).values.tolist())
+            ordered = x.sort(dim=-1, descending=True).values
+            needed = (ordered.cumsum(dim=-1) < SHARE).sum(dim=-1) + 1
+            table.append(needed[0].median(-1).values.tolist())
         return layer.causal
 
     set_selection(model, look)
-    run_blocks(model, ids)
+    list_block_inputs(model, ids[None])
     return found
 
 
@@ -401,7 +423,7 @@ def smollm2_keys() -> dict:
         (2025), https://arxiv.org/abs/2502.13189
     """
     model, tokenizer = load_model(SelectedAttention)
-    passages = cut_measured_passages(tokenizer)
+    passages = cut_passages(tokenizer, PASSAGES, LENGTH)
     seen = [count_keys_for_most_weight(model, ids) for ids in passages]
     return {
         "variants": measure_variants(model, passages, list_variants()),
@@ -416,51 +438,35 @@ INDEXER_RATE = 3e-3
 SEED = 0
 
 
-def build_indexers(model: ModernDecoder, seed: int) -> list[LightningIndexer]:
-    config = model.config
-    with use_seed(seed):
-        return [
-            LightningIndexer(config.width, INDEXER_HEADS, INDEXER_SIZE, config.base)
-            for _ in range(config.blocks)
-        ]
-
-
 def train_indexers(
-    model: ModernDecoder,
-    indexers: Sequence[LightningIndexer],
-    passages: Sequence[Int[Tensor, "T"]],
-    seed: int,
-    rate: float = INDEXER_RATE,
-) -> None:
-    """Train the indexers once on each passage, its queries in random batches."""
-    rng = torch.Generator().manual_seed(seed)
-    optimizers = [torch.optim.Adam(x.parameters(), rate) for x in indexers]
+    model: ModernDecoder, passages: Sequence[Int[Tensor, "T"]], seed: int
+) -> list[LightningIndexer]:
+    """Train an indexer a layer once on each passage, its queries in random batches."""
+    config, rng = model.config, torch.Generator().manual_seed(seed)
+    sizes = config.width, INDEXER_HEADS, INDEXER_SIZE, config.base
+    with use_seed(seed):
+        indexers = [LightningIndexer(*sizes) for _ in range(config.blocks)]
+    optimizers = [torch.optim.Adam(x.parameters(), INDEXER_RATE) for x in indexers]
 
     def learn(layer: Layer) -> Bool[Tensor, "T T"]:
-        weights = layer.compute_weights()
+        weights, optimizer = layer.compute_weights(), optimizers[layer.number]
         order = torch.randperm(len(layer.rows), generator=rng)
         for rows in order.chunk(BATCHES):
             with torch.enable_grad():
                 scores = indexers[layer.number](layer.x, rows)
-                loss = compute_indexer_loss(
-                    scores, weights[:, :, rows], layer.causal[rows]
-                )
-            optimizers[layer.number].zero_grad()
+                wanted = weights[:, :, rows]
+                loss = compute_indexer_loss(scores, wanted, layer.causal[rows])
+            optimizer.zero_grad()
             loss.backward()
-            optimizers[layer.number].step()
+            optimizer.step()
         return layer.causal
 
     set_selection(model, learn)
     for i, ids in enumerate(passages):
         for optimizer in optimizers:
-            optimizer.param_groups[0]["lr"] = rate * (1 - i / len(passages))
-        run_blocks(model, ids)
-
-
-@torch.no_grad()
-def run_blocks(model: ModernDecoder, ids: Int[Tensor, "T"]) -> None:
-    """Run the blocks of a model on a passage, without computing logits."""
-    list_block_inputs(model, ids[None])
+            optimizer.param_groups[0]["lr"] = INDEXER_RATE * (1 - i / len(passages))
+        list_block_inputs(model, ids[None])
+    return indexers
 
 
 def keep_indexed(indexers: Sequence[LightningIndexer], count: int) -> Variant:
@@ -468,54 +474,7 @@ def keep_indexed(indexers: Sequence[LightningIndexer], count: int) -> Variant:
         scores = indexers[layer.number](layer.x, layer.rows)
         return select_top_keys(scores, layer.causal, count)[:, None]
 
-    return Variant(f"indexer top {count}", select_in_chunks(select))
-
-
-def keep_shared_top(count: int) -> Variant:
-    """Return an oracle for all heads: the largest mean weights."""
-
-    def select(layer: Layer) -> Bool[Tensor, "B 1 R T"]:
-        mean = layer.compute_weights().mean(dim=1, keepdim=True)
-        return select_top_keys(mean, layer.causal, count)
-
-    return Variant(f"shared oracle top {count}", select_in_chunks(select))
-
-
-def list_indexed_variants(indexers: Sequence[LightningIndexer]) -> list[Variant]:
-    return [
-        keep_shared_top(32),
-        keep_indexed(indexers, 32),
-        keep_mean_blocks(2),
-        keep_window(31, 1, LENGTH),
-        keep_shared_top(128),
-        keep_indexed(indexers, 128),
-        keep_window(127, 1, LENGTH),
-    ]
-
-
-def cut_measured_passages(tokenizer) -> list[Tensor]:
-    lines = read_lines()
-    starts = list_sections(len(lines), PASSAGES)
-    return [cut_passage(tokenizer, lines, i, LENGTH) for i in starts]
-
-
-def cut_training_passages(tokenizer) -> list[Tensor]:
-    lines = read_lines()
-    training = [a + b for b in TRAINING for a in list_sections(len(lines), PASSAGES)]
-    rng = torch.Generator().manual_seed(SEED)
-    order = torch.randperm(len(training), generator=rng).tolist()
-    return [cut_passage(tokenizer, lines, training[i], LENGTH) for i in order]
-
-
-def measure_variants(
-    model: ModernDecoder,
-    passages: Sequence[Int[Tensor, "T"]],
-    variants: Sequence[Variant],
-) -> list[dict]:
-    return [
-        {"name": x.name} | measure_selection(model, passages, x.select)
-        for x in variants
-    ]
+    return keep_in_chunks(f"indexer top {count}", select)
 
 
 @recorded(seeds=[SEED], **SMOLLM2)
@@ -534,10 +493,18 @@ def smollm2_indexer() -> dict:
         symbols of text instead of 2.1 billion.
     """
     model, tokenizer = load_model(SelectedAttention)
-    indexers = build_indexers(model, SEED)
-    train_indexers(model, indexers, cut_training_passages(tokenizer), SEED)
-    measured = cut_measured_passages(tokenizer)
-    variants = list_indexed_variants(indexers)
+    training = [
+        x for a in TRAINING for x in cut_passages(tokenizer, PASSAGES, LENGTH, a)
+    ]
+    rng = torch.Generator().manual_seed(SEED)
+    order = torch.randperm(len(training), generator=rng).tolist()
+    indexers = train_indexers(model, [training[i] for i in order], SEED)
+    measured = cut_passages(tokenizer, PASSAGES, LENGTH)
+    variants = [
+        *(keep_shared_top(32), keep_indexed(indexers, 32), keep_mean_blocks(2)),
+        *(keep_window(31, 1, LENGTH), keep_shared_top(128)),
+        *(keep_indexed(indexers, 128), keep_window(127, 1, LENGTH)),
+    ]
     return {"variants": measure_variants(model, measured, variants)}
 
 
