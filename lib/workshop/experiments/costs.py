@@ -65,6 +65,10 @@ def summarize_times(
     return found
 
 
+def measure_memory(calls: Calls) -> dict[str, int]:
+    return {name: measure_peak_bytes(call) for name, call in calls.items()}
+
+
 # Batch and length of a training step: one of them halved, or both changed.
 BLOCK_STEPS = ((2, 2048), (1, 2048), (2, 1024), (4, 1024))
 BLOCK_WIDTH, BLOCK_HEADS = 256, 8
@@ -131,31 +135,26 @@ def measure_steps(length: int) -> dict[str, dict]:
         )
 
 
-def measure_layer_memory() -> dict[str, int]:
-    given, sdpa = draw_inputs(*LAYER), F.scaled_dot_product_attention
-    calls = {
-        "attend": make_forward_call(attend, given),
-        "sdpa": make_forward_call(sdpa, given),
-        "attend, training": make_training_call(attend, given),
-    }
-    return {name: measure_peak_bytes(call) for name, call in calls.items()}
-
-
 @recorded(seeds=[0], lengths=LENGTHS, sizes={"H": H, "D": D})
 def attention_cost() -> dict:
     """Record ceilings, steps, memory, and training with other sizes."""
     results: dict = {"before": measure_ceilings()}
     results["steps"] = {str(n): measure_steps(n) for n in LENGTHS}
-    calls = {f"{B} x {n}": make_training_step(B, n) for B, n in BLOCK_STEPS}
+    calls: Calls = {f"{B} x {n}": make_training_step(B, n) for B, n in BLOCK_STEPS}
     results["training"] = summarize_times(calls, 5)
     results["after"] = measure_ceilings()
-    results["training, bytes"] = {n: measure_peak_bytes(x) for n, x in calls.items()}
-    return results | {"layer": measure_layer_memory()}
+    results["training, bytes"] = measure_memory(calls)
+    given, sdpa = draw_inputs(*LAYER), F.scaled_dot_product_attention
+    layer: Calls = {
+        "attend": make_forward_call(attend, given),
+        "sdpa": make_forward_call(sdpa, given),
+        "attend, training": make_training_call(attend, given),
+    }
+    return results | {"layer": measure_memory(layer)}
 
 
 B, MASK_HEADS, MASK_WINDOW = 1, 8, 256
 MASK_LENGTHS = (512, 1024, 2048, 4096)
-MASK_ROUNDS = 7
 
 
 def list_windowed(length: int) -> dict[str, Callable[..., Tensor]]:
@@ -188,11 +187,8 @@ def list_causal(length: int) -> dict[str, Callable[..., Tensor]]:
 
 def measure_masked(ways: dict[str, Callable[..., Tensor]], length: int) -> dict:
     inputs = draw_inputs(B, MASK_HEADS, length, D)
-    calls = {n: make_forward_call(way, inputs) for n, way in ways.items()}
-    return {
-        "bytes": {n: measure_peak_bytes(call) for n, call in calls.items()},
-        "forward": summarize_times(calls, MASK_ROUNDS),
-    }
+    calls: Calls = {n: make_forward_call(way, inputs) for n, way in ways.items()}
+    return {"bytes": measure_memory(calls), "forward": summarize_times(calls, ROUNDS)}
 
 
 @recorded(seeds=[0], threads=2, lengths=MASK_LENGTHS)
@@ -216,17 +212,12 @@ TILED: dict[str, Callable[..., Tensor]] = {
 
 def measure_tiled(length: int) -> dict[str, dict]:
     inputs = draw_inputs(B, MASK_HEADS, length, D)
-    made: dict[str, dict] = {}
-    for name, direction in (
-        ("forward", make_forward_call),
-        ("both", make_training_call),
-    ):
-        calls = {n: direction(attention, inputs) for n, attention in TILED.items()}
-        made[name] = summarize_times(calls, TILED_ROUNDS, CLOCK)
-        made[f"bytes, {name}"] = {
-            n: measure_peak_bytes(call) for n, call in calls.items()
-        }
-    return made
+    found: dict[str, dict] = {}
+    for name, make in (("forward", make_forward_call), ("both", make_training_call)):
+        calls: Calls = {n: make(attention, inputs) for n, attention in TILED.items()}
+        found[name] = summarize_times(calls, TILED_ROUNDS, CLOCK)
+        found[f"bytes, {name}"] = measure_memory(calls)
+    return found
 
 
 @recorded(seeds=[0])
@@ -273,7 +264,7 @@ def measure_training(length: int) -> dict[str, dict]:
     rounds = EFFICIENT_ROUNDS if length < LONG else FEWER
     return {
         "ms": summarize_times(calls, rounds, CLOCK),
-        "bytes": {n: measure_peak_bytes(call) for n, call in calls.items()},
+        "bytes": measure_memory(calls),
     }
 
 
