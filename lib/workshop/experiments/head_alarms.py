@@ -5,12 +5,13 @@ Axes: T positions
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from unittest import mock
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnbook.data.libreoffice import encode_characters
 from attnbook.diagnose import measure_leak
@@ -21,7 +22,7 @@ from attnbook.diagnose.head_alarms import (
     measure_heads,
 )
 from attnbook.models import modern_decoder
-from attnbook.models.modern_decoder import ModernDecoder
+from attnbook.models.modern_decoder import ModernDecoder, RotaryAttention
 from attnbook.positions.rotary import rotate_halves
 from attnbook.training.language_modeling import load_character_model
 from attnbook.training.loop import make_batch
@@ -41,17 +42,6 @@ WORDS, PASSAGE = 256, 32
 SHORT = 6  # symbols of the inputs in the test of behavior
 
 
-@contextmanager
-def keep_weights(layers: Sequence[nn.Module]) -> Iterator[None]:
-    kept = [{k: v.clone() for k, v in layer.state_dict().items()} for layer in layers]
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for layer, state in zip(layers, kept, strict=True):
-            layer.load_state_dict(state)
-
-
 def see_all(queries: int, keys: int, device: torch.device) -> Tensor:
     return torch.ones(queries, keys, dtype=torch.bool, device=device)
 
@@ -62,34 +52,38 @@ def replace_code(name: str, function: Callable) -> Callable:
 
 
 @contextmanager
-def unscale_all(model: ModernDecoder) -> Iterator[None]:
+def change_weights(model: ModernDecoder, change: Callable) -> Iterator[None]:
+    """Change the weights of all attention layers, and undo it."""
     layers = [block.attention for block in model.blocks]
-    with keep_weights(layers):
-        for layer in layers:
-            width = layer.query.weight.shape[0] // layer.heads
-            layer.query.weight.mul_(width**0.5)
-        yield
-
-
-@contextmanager
-def randomize_all(model: ModernDecoder) -> Iterator[None]:
-    layers = [block.attention for block in model.blocks]
+    kept = [{k: v.clone() for k, v in layer.state_dict().items()} for layer in layers]
     rng = torch.Generator().manual_seed(0)
-    with keep_weights(layers):
+    with torch.no_grad():
         for layer in layers:
-            for weight in layer.parameters():
-                drawn = torch.randn(weight.shape, generator=rng)
-                weight.copy_(drawn * weight.square().mean().sqrt())
+            change(layer, rng)
         yield
+    for layer, state in zip(layers, kept, strict=True):
+        layer.load_state_dict(state)
+
+
+def unscale(layer: RotaryAttention, rng: torch.Generator) -> None:
+    """Multiply all scores by the root of the width of a head."""
+    width = layer.query.weight.shape[0] // layer.heads
+    layer.query.weight.mul_(width**0.5)
+
+
+def randomize(layer: RotaryAttention, rng: torch.Generator) -> None:
+    for weight in layer.parameters():
+        drawn = torch.randn(weight.shape, generator=rng)
+        weight.copy_(drawn * weight.square().mean().sqrt())
 
 
 # Faults in all layers of a pretrained decoder.
 FAULTS: dict[str, Callable] = {
-    "scores not scaled": unscale_all,
+    "scores not scaled": partial(change_weights, change=unscale),
     "no causal mask": replace_code("causal_mask", see_all),
     "no positions": replace_code("rotate", lambda x, positions, base: x),
     "wrong pairs rotated": replace_code("rotate", rotate_halves),
-    "attention not loaded": randomize_all,
+    "attention not loaded": partial(change_weights, change=randomize),
 }
 
 

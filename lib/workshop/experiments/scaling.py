@@ -6,6 +6,7 @@ Axes: B batch, S keys, D width of query and key, E value width
 """
 
 from collections.abc import Callable
+from itertools import product
 
 import torch
 import torch.nn.functional as F
@@ -60,13 +61,9 @@ def compute_factor(variant: str, width: int) -> float:
     return width**-0.5 if variant == "scaled" else 1.0
 
 
-def build_model(variant: str, width: int, symbols: int = 32) -> LookupModel:
-    model = LookupModel(
-        *(symbols, symbols, symbols),
-        width=width,
-        value=64,
-        scale=compute_factor(variant, width),
-    )
+def build_model(variant: str, width: int) -> LookupModel:
+    scale = compute_factor(variant, width)
+    model = LookupModel(32, 32, 32, width=width, value=64, scale=scale)
     if variant == "shrunk":
         with torch.no_grad():
             for table in model.query, model.key:
@@ -108,13 +105,11 @@ def train(variant: str, width: int, kind: str, rate: float, seed: int) -> dict:
 def scaling_gradients() -> dict:
     """Record sizes of weights and gradients over D, with and without 1/√D."""
     results = {}
-    for variant in VARIANTS[:2]:
-        for width in WIDTHS:
-            scale = compute_factor(variant, width)
-            draws = [measure_gradients(width, scale, n) for n in range(DRAWS)]
-            results[f"{variant} {width}"] = {
-                k: [draw[k] for draw in draws] for k in draws[0]
-            }
+    for variant, width in product(VARIANTS[:2], WIDTHS):
+        scale = compute_factor(variant, width)
+        draws = [measure_gradients(width, scale, n) for n in range(DRAWS)]
+        found = {k: [draw[k] for draw in draws] for k in draws[0]}
+        results[f"{variant} {width}"] = found
     return results
 
 
@@ -122,11 +117,8 @@ def scaling_gradients() -> dict:
 def scaling_training() -> dict:
     """Record a model that only attends, trained with and without 1/√D."""
     results = {}
-    for kind, rate in RECIPES:
-        for width in TRAINED_WIDTHS:
-            for variant in VARIANTS:
-                runs = [train(variant, width, kind, rate, n) for n in SEEDS]
-                results[f"{kind} {rate:g} {width} {variant}"] = {
-                    k: [made[k] for made in runs] for k in runs[0]
-                }
+    for (kind, rate), width, variant in product(RECIPES, TRAINED_WIDTHS, VARIANTS):
+        runs = [train(variant, width, kind, rate, n) for n in SEEDS]
+        found = {k: [made[k] for made in runs] for k in runs[0]}
+        results[f"{kind} {rate:g} {width} {variant}"] = found
     return results
