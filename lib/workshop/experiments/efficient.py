@@ -64,8 +64,11 @@ def build_model(study: Study, method: str, seed: int) -> MixerModel:
         return MixerModel(study.symbols, method)
 
 
-def train_model(study: Study, method: str, rate: float, seed: int) -> MixerModel:
-    """Return a trained model; the seed is that of the weights and batches."""
+def train_and_measure(study: Study, method: str, rate: float, seed: int) -> dict:
+    """Return a row: the training, its validation loss, its measures.
+
+    The seed is that of the weights and batches.
+    """
     model = build_model(study, method, seed)
     rng = torch.Generator().manual_seed(seed)
 
@@ -80,12 +83,7 @@ def train_model(study: Study, method: str, rate: float, seed: int) -> MixerModel
         lambda step: rate * compute_rate_factor((step + 1) / study.steps, WARMUP),
         CLIP,
     )
-    return model.eval()
-
-
-def train_and_measure(study: Study, method: str, rate: float, seed: int) -> dict:
-    """Return a row: the training, its validation loss, its measures."""
-    model = train_model(study, method, rate, seed)
+    model.eval()
     row = {"method": method, "rate": rate, "seed": seed}
     with torch.no_grad():
         return row | {"valid_loss": study.validate(model), **study.measure(model)}
@@ -140,6 +138,7 @@ def draw_test(seed: int, pairs: int) -> Batch:
 
 
 def validate_recall(model: nn.Module) -> float:
+    """Return the mean cross-entropy (nats) over all numbers of pairs."""
     losses = []
     for pairs in PAIRS:
         ids, wanted = draw_test(1, pairs)
@@ -148,6 +147,7 @@ def validate_recall(model: nn.Module) -> float:
 
 
 def measure_accuracy(model: nn.Module) -> dict[str, list[float]]:
+    """Return the share of values predicted, for each number of pairs."""
     found = []
     for pairs in PAIRS:
         ids, wanted = draw_test(0, pairs)
@@ -208,21 +208,12 @@ def validate_copying(model: nn.Module) -> float:
 
 
 def measure_errors(model: nn.Module) -> dict[str, list[float]]:
-    return {
-        "error": [
-            measure_copying_error(model, LENGTH * times, COPY_TESTED)
-            for times in COPY_TIMES
-        ]
-    }
+    lengths = [LENGTH * times for times in COPY_TIMES]
+    return {"error": [measure_copying_error(model, n, COPY_TESTED) for n in lengths]}
 
 
-COPYING = Study(
-    SYMBOLS + 1,
-    COPY_STEPS,
-    partial(draw_batch, "copy"),
-    validate_copying,
-    measure_errors,
-)
+draw_copies = partial(draw_batch, "copy")
+COPYING = Study(SYMBOLS + 1, COPY_STEPS, draw_copies, validate_copying, measure_errors)
 
 
 @recorded(seeds=SEEDS)

@@ -138,14 +138,10 @@ def train_model(encoder: str, held_out: str, seed: int) -> ContrastiveModel:
     drawn = load_artists([x for x in ARTISTS if x != held_out])
     with use_seed(seed):
         model = ContrastiveModel(ENCODERS[encoder](), index_words()[0])
-
-    def compute_loss(batch: Batch) -> Tensor:
-        return contrastive_loss(model(*batch))
-
     optimize(
         torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY),
         draw_batches(drawn, seed),
-        compute_loss,
+        lambda batch: contrastive_loss(model(*batch)),
         lambda step: RATE * compute_rate_factor(step / STEPS, WARMUP),
     )
     return model.eval()
@@ -153,12 +149,10 @@ def train_model(encoder: str, held_out: str, seed: int) -> ContrastiveModel:
 
 def measure_recall(similarity: Float[Tensor, "N N"]) -> dict:
     """Return recall at 1 and 5, both ways, of images (rows) and names."""
+    ways = {"image to name": similarity, "name to image": similarity.T}
     return {
-        direction: {str(k): float((rank_pairs(x) < k).double().mean()) for k in FIRST}
-        for direction, x in (
-            ("image to name", similarity),
-            ("name to image", similarity.T),
-        )
+        way: {str(k): float((rank_pairs(x) < k).double().mean()) for k in FIRST}
+        for way, x in ways.items()
     }
 
 

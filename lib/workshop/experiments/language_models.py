@@ -106,11 +106,8 @@ def norms_training() -> dict:
     Source: the question is that of Xiong et al. (2020), section 3,
         https://arxiv.org/abs/2002.04745; the experiments are ours.
     """
-    return {
-        "rows": sweep(
-            train_with_norm, seed=SEEDS, blocks=DEPTHS, warmup=WARMUPS, norm=RESIDUALS
-        )
-    }
+    axes = {"seed": SEEDS, "blocks": DEPTHS, "warmup": WARMUPS, "norm": RESIDUALS}
+    return {"rows": sweep(train_with_norm, **axes)}
 
 
 STABILITY_SIZE = Size(32, 4, 128, 2, residual=PreNorm)
@@ -135,10 +132,9 @@ STABILITY_RATES, STABILITY_STEPS, STABILITY_EVERY = (3e-3, 3e-2, 1e-1), 200, 10
 def build_variant(variant: str, seed: int) -> LanguageModel:
     model = build_character_model(seed, STABILITY_SIZE)
     with use_seed(seed):
+        sizes = STABILITY_SIZE.width, STABILITY_SIZE.heads
         for block in model.blocks:
-            block.attention = VARIANTS[variant](
-                STABILITY_SIZE.width, STABILITY_SIZE.heads
-            )
+            block.attention = VARIANTS[variant](*sizes)
     return model
 
 
@@ -174,9 +170,8 @@ def train_variant(variant: str, rate: float, seed: int) -> dict:
             seen.append({"step": step + 1, "loss": mean, **measure_scores(model)})
             recent.clear()
 
-    train_language_model(
-        model, LanguageModelRecipe(STABILITY_STEPS, rate), seed, [each]
-    )
+    recipe = LanguageModelRecipe(STABILITY_STEPS, rate)
+    train_language_model(model, recipe, seed, [each])
     columns = {k: [point[k] for point in seen] for k in seen[0]}
     return {**columns, "valid_loss": compute_held_out_loss(model, "valid", 64)}
 
@@ -194,14 +189,8 @@ def stability_training() -> dict:
 
 # Each model has the changes of the one before, and one more.
 CHANGES = (
-    "block of 2017",
-    "pre-norm",
-    "RMSNorm",
-    "SwiGLU",
-    "RoPE",
-    "grouped queries",
-    "no biases",
-    "QK-norm",
+    *("block of 2017", "pre-norm", "RMSNorm", "SwiGLU"),
+    *("RoPE", "grouped queries", "no biases", "QK-norm"),
 )
 WIDTH, HEADS, GROUPS, HIDDEN, BLOCKS = 48, 4, 2, 192, 2
 LADDER_RATES, LADDER_STEPS, WINDOW = (3e-3, 1e-2), 240, 64

@@ -210,7 +210,11 @@ MEASURES = {"copy": measure_copying_error, "text": measure_reading_loss}
 
 # What is done to a model trained with rotary positions before it reads texts
 # that are s times longer: its frequencies.
+SCALINGS = {"interpolated": interpolate_positions, "ntk-aware": scale_ntk_aware}
+
+
 def measure(task: str, model: AttentionOnlyTransformer, rates=None) -> list[float]:
+    """Return the error or loss at each length, with frequencies `rates(s)` if given."""
     found = []
     for times in TIMES:
         if rates:
@@ -220,13 +224,11 @@ def measure(task: str, model: AttentionOnlyTransformer, rates=None) -> list[floa
 
 
 def train_and_measure(task: str, method: str, seed: int) -> dict[str, list[float]]:
+    """Train once and measure; rotary positions with every scaling method."""
     model = train(task, method, seed, STEPS[task])
     found = {method: measure(task, model)}
     if method == "rope":
-        for name, scale in (
-            ("interpolated", interpolate_positions),
-            ("ntk-aware", scale_ntk_aware),
-        ):
+        for name, scale in SCALINGS.items():
             found[f"rope, {name}"] = measure(task, model, partial(scale, HEAD))
     return found
 
@@ -284,9 +286,8 @@ def train_with_setting(task: str, setting: str, seed: int) -> dict[str, list[flo
         )
         for part in PARTS:
             model.rescale(rescale_part(part, 2))
-            found[f"{part} halved"] = [
-                MEASURES[task](model, LENGTH * times) for times in (1, 2)
-            ]
+            errors = [MEASURES[task](model, LENGTH * times) for times in (1, 2)]
+            found[f"{part} halved"] = errors
     return found
 
 
