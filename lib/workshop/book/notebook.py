@@ -32,9 +32,8 @@ def normalize(
 ) -> nbformat.NotebookNode:
     """Take out what differs between two executions of the same notebook.
 
-    Cells get their position as id; views of live widgets, progress bars and the
-    kernel's version are removed. All other metadata is derived: plumbing is
-    folded, and Colab is asked for a GPU only if the chapter needs one.
+    Views of live widgets, progress bars and the kernel's version are removed, and
+    all metadata but tags is derived.
     """
     notebook.metadata = nbformat.from_dict(
         {

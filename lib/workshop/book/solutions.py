@@ -55,11 +55,6 @@ def list_imports(source: str) -> Iterator[tuple[str, str, str]]:
                 yield one.asname or one.name.split(".")[0], one.name, ""
 
 
-def list_chapter_imports(text: str) -> set[str]:
-    """Return the names that the code cells of a chapter's text import."""
-    return {name for cell in CELL.findall(text) for name, *_ in list_imports(cell)}
-
-
 def list_global_names(code: CodeType) -> set[str]:
     names = {
         step.argval
@@ -128,7 +123,8 @@ def refresh_solutions(text: str) -> str:
                 f"a solution of {name} is folded in, but the chapter imports "
                 f"only {', '.join(sorted(known)) or 'no check'}"
             )
-        present = list_chapter_imports(text[: found.start()])
+        cells = CELL.findall(text[: found.start()])
+        present = {name for cell in cells for name, *_ in list_imports(cell)}
         return write_solution(name, known[name], present)
 
     return BLOCK.sub(fresh, text)

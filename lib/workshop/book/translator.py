@@ -149,11 +149,6 @@ def find_linked_figure(node) -> str:
     return ""
 
 
-def register_theme(app) -> None:
-    app.add_html_theme(NAME, str(FOLDER))
-    app.set_translator("html", BookTranslator)
-
-
 def drop_kernel_settings(app, doctree, docname: str) -> None:
     """Drop what sphinx-thebe adds: settings of a kernel that is not started."""
     for node in [*doctree.findall(nodes.raw)]:
@@ -172,6 +167,7 @@ def disconnect_default_theme(app) -> None:
 
 
 def setup(app) -> None:
-    register_theme(app)
+    app.add_html_theme(NAME, str(FOLDER))
+    app.set_translator("html", BookTranslator)
     app.connect("builder-inited", disconnect_default_theme)
     app.connect("doctree-resolved", drop_kernel_settings, priority=900)

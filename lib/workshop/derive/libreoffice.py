@@ -185,11 +185,6 @@ FAULTS: dict[str, Callable[[str, str], bool]] = {
 }
 
 
-def find_fault(english: str, french: str) -> str:
-    found = (name for name, has in FAULTS.items() if has(english, french))
-    return next(found, "kept")
-
-
 def keep_unique(pairs: Iterable[Text], counts: Counter[Text]) -> Iterator[Text]:
     """Keep one pair per English and per French text: the most frequent."""
     ranked = sorted(pairs, key=lambda pair: (-counts[pair], pair))
@@ -250,7 +245,10 @@ def main(folder: str) -> None:
         (normalize(english), normalize(french)) for english, french in texts
     )
     print(f"{counts.total()} paragraphs, {len(counts)} distinct")
-    faults = {pair: find_fault(*pair) for pair in counts}
+    faults = {
+        pair: next((name for name, has in FAULTS.items() if has(*pair)), "kept")
+        for pair in counts
+    }
     print(Counter(faults.values()))
     kept = keep_unique((p for p in counts if faults[p] == "kept"), counts)
     order = {pair: place for place, pair in enumerate(counts)}

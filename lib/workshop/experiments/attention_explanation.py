@@ -72,8 +72,6 @@ def draw_sequences(
     count: int, length: int, names: int, rng: torch.Generator
 ) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B S"], Int[Tensor, " B"]]:
     """Return different names, random classes, and one random position each."""
-    if length > names:
-        raise ValueError(f"{length} words need as many different names, not {names}")
     order = torch.rand(count, names, generator=rng).argsort(dim=1)
     classes = torch.randint(CLASSES, (count, length), generator=rng)
     evidence = torch.randint(length, (count,), generator=rng)

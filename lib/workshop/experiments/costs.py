@@ -177,14 +177,6 @@ def list_windowed(length: int) -> dict[str, Callable[..., Tensor]]:
     return made
 
 
-def list_causal(length: int) -> dict[str, Callable[..., Tensor]]:
-    mask, sdpa = causal_mask(length, length), F.scaled_dot_product_attention
-    return {
-        "sdpa": lambda *qkv: sdpa(*qkv, attn_mask=mask),
-        "sdpa, is_causal": lambda *qkv: sdpa(*qkv, is_causal=True),
-    }
-
-
 def measure_masked(ways: dict[str, Callable[..., Tensor]], length: int) -> dict:
     inputs = draw_inputs(B, MASK_HEADS, length, D)
     calls: Calls = {n: make_forward_call(way, inputs) for n, way in ways.items()}
@@ -194,9 +186,14 @@ def measure_masked(ways: dict[str, Callable[..., Tensor]], length: int) -> dict:
 @recorded(seeds=[0], threads=2, lengths=MASK_LENGTHS)
 def mask_cost() -> dict:
     """Record all ways to compute a window over the length, and SDPA's causal option."""
-    longest = MASK_LENGTHS[-1]
+    longest, sdpa = MASK_LENGTHS[-1], F.scaled_dot_product_attention
+    mask = causal_mask(longest, longest)
+    ways: dict[str, Callable[..., Tensor]] = {
+        "sdpa": lambda *qkv: sdpa(*qkv, attn_mask=mask),
+        "sdpa, is_causal": lambda *qkv: sdpa(*qkv, is_causal=True),
+    }
     return {
-        "causal": {str(longest): measure_masked(list_causal(longest), longest)},
+        "causal": {str(longest): measure_masked(ways, longest)},
         "window": {str(n): measure_masked(list_windowed(n), n) for n in MASK_LENGTHS},
     }
 

@@ -83,11 +83,6 @@ class ContrastiveModel(nn.Module):
         return cosines * self.log_scale.clamp(max=-math.log(COLDEST)).exp()
 
 
-def rank_pairs(similarity: Float[Tensor, "B B"]) -> Int[Tensor, " B"]:
-    """Return how many columns are at least as similar to a row as its pair."""
-    return (similarity >= similarity.diagonal()[:, None]).sum(dim=1) - 1
-
-
 ENCODERS: dict[str, Callable[[], nn.Module]] = {
     "convolutions": lambda: ConvolutionEncoder(),
     "Vision Transformer": lambda: VisionTransformer(
@@ -149,11 +144,13 @@ def train_model(encoder: str, held_out: str, seed: int) -> ContrastiveModel:
 
 def measure_recall(similarity: Float[Tensor, "N N"]) -> dict:
     """Return recall at 1 and 5, both ways, of images (rows) and names."""
+    found: dict = {}
     ways = {"image to name": similarity, "name to image": similarity.T}
-    return {
-        way: {str(k): float((rank_pairs(x) < k).double().mean()) for k in FIRST}
-        for way, x in ways.items()
-    }
+    for way, x in ways.items():
+        # How many others are at least as similar as the pair.
+        ranks = (x >= x.diagonal()[:, None]).sum(dim=1) - 1
+        found[way] = {str(k): float((ranks < k).double().mean()) for k in FIRST}
+    return found
 
 
 def compare_pixels(held_out: str) -> Float[Tensor, "N N"]:

@@ -262,17 +262,6 @@ def measure_seed(graph: HelpGraph, method: str, seed: int) -> dict:
     return row
 
 
-def count_parts(graph: HelpGraph) -> dict:
-    """Return the share of linked pairs of one class, and how many pages are tested."""
-    edges = join_neighbors(graph.links, len(graph.labels))
-    source, target = edges[:, edges[0] < edges[1]]
-    same = graph.labels[source] == graph.labels[target]
-    return {
-        "same_class": float(same.double().mean()),
-        "tested": len(graph.labels) - graph.sizes[1] * LABELED,
-    }
-
-
 @recorded(seeds=HELP_SEEDS)
 def help_graph() -> dict:
     """Record accuracy, weight on the same class, and the controls.
@@ -284,4 +273,11 @@ def help_graph() -> dict:
     graph = load_help_graph()
     rows = sweep(partial(measure_seed, graph), method=METHODS, seed=HELP_SEEDS)
     parameters = {x: count_parameters(GraphNetwork(x, *graph.sizes)) for x in KINDS}
-    return {"graph": count_parts(graph), "parameters": parameters, "networks": rows}
+    edges = join_neighbors(graph.links, len(graph.labels))
+    source, target = edges[:, edges[0] < edges[1]]
+    same = graph.labels[source] == graph.labels[target]
+    counts = {
+        "same_class": float(same.double().mean()),
+        "tested": len(graph.labels) - graph.sizes[1] * LABELED,
+    }
+    return {"graph": counts, "parameters": parameters, "networks": rows}

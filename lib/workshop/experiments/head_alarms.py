@@ -42,10 +42,6 @@ WORDS, PASSAGE = 256, 32
 SHORT = 6  # symbols of the inputs in the test of behavior
 
 
-def see_all(queries: int, keys: int, device: torch.device) -> Tensor:
-    return torch.ones(queries, keys, dtype=torch.bool, device=device)
-
-
 def replace_code(name: str, function: Callable) -> Callable:
     """Return a fault: another function in the module of the decoder's block."""
     return lambda model: mock.patch.object(modern_decoder, name, function)
@@ -80,7 +76,9 @@ def randomize(layer: RotaryAttention, rng: torch.Generator) -> None:
 # Faults in all layers of a pretrained decoder.
 FAULTS: dict[str, Callable] = {
     "scores not scaled": partial(change_weights, change=unscale),
-    "no causal mask": replace_code("causal_mask", see_all),
+    "no causal mask": replace_code(
+        "causal_mask", lambda T, S, device: torch.ones(T, S, dtype=torch.bool)
+    ),
     "no positions": replace_code("rotate", lambda x, positions, base: x),
     "wrong pairs rotated": replace_code("rotate", rotate_halves),
     "attention not loaded": partial(change_weights, change=randomize),

@@ -675,16 +675,6 @@ def compare_norms(x: Float[Tensor, "*B T D"], position: int) -> Float[Tensor, "*
     return norms[..., position] / later
 
 
-def precede(ids: Int[Tensor, "B T"], symbols: int) -> dict[str, Tensor]:
-    """Return the texts after the start symbol, a random token, and nothing."""
-    first = torch.cat([draw_tokens(SINK_SEED + b, 1, symbols) for b in range(len(ids))])
-    return {
-        "start symbol": ids,
-        "random token": torch.cat([first[:, None], ids[:, 1:]], dim=1),
-        "nothing": ids[:, 1:],
-    }
-
-
 @recorded(seeds=[*range(SINK_SEED, SINK_SEED + SINK_TEXTS)], **SMOLLM2)
 def smollm2_sinks() -> dict:
     """Record weights, norms and losses at position 0 and at another one.
@@ -709,6 +699,13 @@ def smollm2_sinks() -> dict:
         f"value {OTHER}": (OTHER, False),
         f"mask {OTHER}": (OTHER, True),
     }
+    seeds = range(SINK_SEED, SINK_SEED + len(texts))
+    first = torch.stack([draw_tokens(x, 1, model.config.symbols) for x in seeds])
+    before = {
+        "start symbol": texts,
+        "random token": torch.cat([first, texts[:, 1:]], dim=1),
+        "nothing": texts[:, 1:],
+    }
     losses, places = {}, {}
     for name, change in changes.items():
         change_layers(model, *change)
@@ -723,7 +720,7 @@ def smollm2_sinks() -> dict:
         "weights": {
             # The mean weight of later queries on position 0.
             name: tabulate(collect_weights(model, ids)[..., 1:, 0].mean(dim=(1, 3)))
-            for name, ids in precede(texts, model.config.symbols).items()
+            for name, ids in before.items()
         },
         **places,
         "losses": losses,

@@ -1,13 +1,11 @@
 """The two tasks whose evidence is known, and the classifier that attends."""
 
-import pytest
 import torch
 
 from attnbook.models.recurrent import Encoder
 from workshop.experiments.attention_explanation import (
     CLASSES,
     FILLERS,
-    NAMES,
     WORDS,
     AttentionClassifier,
     draw_keyword_task,
@@ -42,16 +40,6 @@ def test_one_word_of_the_keyword_task_has_a_class():
         assert words.pop(evidence) == CLASSES * FILLERS + answer
         assert all(w % CLASSES == 0 and w < CLASSES * FILLERS for w in words)
     assert batch.words.max() < WORDS
-
-
-@pytest.mark.refusal
-@pytest.mark.parametrize(
-    "draw, names", [(draw_question_task, NAMES), (draw_keyword_task, FILLERS)]
-)
-def test_sequences_longer_than_the_names_are_refused(draw, names):
-    with pytest.raises(ValueError, match=f"{names + 1} words .* not {names}"):
-        draw(2, names + 1, rng())
-    assert draw(2, names, rng()).words.shape == (2, names)
 
 
 def test_the_output_is_that_of_the_weighted_states():
