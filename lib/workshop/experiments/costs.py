@@ -291,12 +291,6 @@ def list_steps(length: int) -> tuple[Calls, dict[str, int]]:
     }
 
 
-def measure_decoding(length: int) -> dict[str, dict]:
-    calls, kept = list_steps(length)
-    with torch.no_grad():
-        return {"ms": summarize_times(calls, EFFICIENT_ROUNDS, CLOCK), "bytes": kept}
-
-
 @recorded(seeds=[0], clock=CLOCK.__name__)
 def efficient_cost() -> dict:
     """Record training and decoding over the length.
@@ -304,7 +298,11 @@ def efficient_cost() -> dict:
     Training is one causal attention forwards and backwards; decoding is one new
     position after n others, whose keys and values, or whose memory, are there.
     """
-    return {
-        "training": {str(n): measure_training(n) for n in EFFICIENT_LENGTHS},
-        "decoding": {str(n): measure_decoding(n) for n in EFFICIENT_LENGTHS},
-    }
+    decoding = {}
+    for n in EFFICIENT_LENGTHS:
+        calls, kept = list_steps(n)
+        with torch.no_grad():
+            times = summarize_times(calls, EFFICIENT_ROUNDS, CLOCK)
+        decoding[str(n)] = {"ms": times, "bytes": kept}
+    training = {str(n): measure_training(n) for n in EFFICIENT_LENGTHS}
+    return {"training": training, "decoding": decoding}

@@ -6,7 +6,7 @@ Axes: A artists, B batch, N emoji, W words of a name
 import math
 from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 
 import torch
 import torch.nn.functional as F
@@ -183,12 +183,11 @@ def emoji_retrieval() -> dict:
         https://arxiv.org/abs/2103.00020. Departures: 288 images, a batch of 72
         different names, images that are turned, scaled, shifted and recolored.
     """
-    found: dict = {"pixels": {}, "parameters": {}, "models": {x: {} for x in ENCODERS}}
-    for name, runs in found["models"].items():
-        for held_out in ARTISTS:
-            models = [train_model(name, held_out, seed) for seed in SEEDS]
-            runs[held_out] = [measure_model(model, held_out) for model in models]
-        found["parameters"][name] = count_parameters(models[0].encoder)
-    for held_out in ARTISTS:
-        found["pixels"][held_out] = measure_recall(compare_pixels(held_out))
-    return found
+    models: dict = {x: {} for x in ENCODERS}
+    parameters = {}
+    for name, held_out in product(ENCODERS, ARTISTS):
+        trained = [train_model(name, held_out, seed) for seed in SEEDS]
+        models[name][held_out] = [measure_model(x, held_out) for x in trained]
+        parameters[name] = count_parameters(trained[0].encoder)
+    pixels = {x: measure_recall(compare_pixels(x)) for x in ARTISTS}
+    return {"pixels": pixels, "parameters": parameters, "models": models}

@@ -58,14 +58,6 @@ def heads_lookups() -> dict:
 READOUT_STEPS, READOUT_RATE, READOUT_WIDTH = 4000, 3e-3, 512
 
 
-@torch.no_grad()
-def measure_weights_by_place(model: task.AssociativeRecallModel) -> list[float]:
-    tables = task.draw_tables(2000, torch.Generator().manual_seed(10**6))
-    _, weights = model(tables)
-    there = tables.addresses[:, None] == tables.queries[:, :, None]  # (B, N, S)
-    return (weights * there).sum(-1).mean(0).tolist()
-
-
 @recorded(seeds=SEEDS)
 def heads_readout() -> dict:
     """Record four lookups by one head whose average is read in two ways."""
@@ -80,10 +72,12 @@ def heads_readout() -> dict:
                     nn.Linear(READOUT_WIDTH, task.QUERIES * task.SYMBOLS),
                 )
         train(model, READOUT_STEPS, seed, READOUT_RATE)
-        return {
-            "error": measure_error(model),
-            "weights": measure_weights_by_place(model),
-        }
+        tables = task.draw_tables(2000, torch.Generator().manual_seed(10**6))
+        with torch.no_grad():
+            _, weights = model(tables)
+        there = tables.addresses[:, None] == tables.queries[:, :, None]  # (B, N, S)
+        at = (weights * there).sum(-1).mean(0).tolist()  # the item of each place
+        return {"error": measure_error(model), "weights": at}
 
     readouts = "one linear layer", "two layers"
     return {"rows": sweep(measure, readout=readouts, seed=SEEDS)}

@@ -131,17 +131,6 @@ def by_layer(model: ModernDecoder, x: Float[Tensor, "LH *_"]) -> Tensor:
 
 
 @torch.no_grad()
-def compute_means(model: ModernDecoder, batches: Sequence[Int[Tensor, "_ _"]]) -> Means:
-    with record_heads(model) as outputs:
-        for ids in batches:
-            list_block_inputs(model, ids)
-    return [
-        torch.cat([x.transpose(1, 2).flatten(0, 1) for x in calls]).mean(dim=0)
-        for calls in outputs
-    ]
-
-
-@torch.no_grad()
 def measure_singles(
     model: ModernDecoder, copies: Sequence[Int[Tensor, "_ _"]], means: Means
 ) -> dict:
@@ -223,7 +212,11 @@ def smollm2_ablation() -> dict:
     symbols = model.config.symbols
     texts = cut_texts(tokenizer, SET_TEXTS, SET_LENGTH)
     copies = draw_batches(SET_SEED, symbols, SET_EACH)
-    means = compute_means(model, draw_batches(MEAN_SEED, symbols, MEAN_EACH))
+    with record_heads(model) as outputs:
+        for ids in draw_batches(MEAN_SEED, symbols, MEAN_EACH):
+            list_block_inputs(model, ids)
+    flat = [[x.transpose(1, 2).flatten(0, 1) for x in calls] for calls in outputs]
+    means = [torch.cat(calls).mean(dim=0) for calls in flat]
     rows = []
     for name, mean, heads in list_sets(model.config.heads):
         with ablate_heads(model, heads, means if mean else None), torch.no_grad():

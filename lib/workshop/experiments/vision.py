@@ -276,27 +276,22 @@ def draw_split(split: str, count: int) -> ClutteredDigits:
     return draw_cluttered_digits(*load_digits(split), count, rng)
 
 
-def map_class(
-    model: PooledClassifier, images: Tensor, classes: Int64[Tensor, " B"]
-) -> Float[Tensor, "B N"]:
-    """Return each place's share of the positive part of a class's logit.
-
-    With `MeanPooling`, the logit is the mean over the places of output weight ·
-    transformed feature, plus the bias: the class activation map.
-    """
-    transformed = F.relu(model.pooling.layer(model.read_places(images)))
-    weight = model.output.weight[classes]  # (B, C)
-    contributions = (transformed @ weight[:, :, None])[..., 0].relu()  # (B, N)
-    return contributions / contributions.sum(-1, keepdim=True).clamp(min=1e-12)
-
-
 @torch.no_grad()
 def map_places(model: PooledClassifier, images: Tensor) -> Float[Tensor, "B R Q"]:
-    """Return a model's weights: attention, or the predicted class's map."""
+    """Return a model's weights: attention, or the predicted class's map.
+
+    With `MeanPooling`, the logit is the mean over the places of output weight ·
+    transformed feature, plus the bias: the class activation map has each place's
+    share of the positive part.
+    """
+    features = model.read_places(images)
     if isinstance(model.pooling, SpatialAttentionPooling):
-        weights = model.pooling.compute_weights(model.read_places(images))
+        weights = model.pooling.compute_weights(features)
     else:
-        weights = map_class(model, images, model(images).argmax(-1))
+        weight = model.output.weight[model(images).argmax(-1)]  # (B, C)
+        transformed = F.relu(model.pooling.layer(features))
+        parts = (transformed @ weight[:, :, None])[..., 0].relu()  # (B, N)
+        weights = parts / parts.sum(-1, keepdim=True).clamp(min=1e-12)
     return weights.unflatten(-1, (GRID, GRID))
 
 
@@ -326,17 +321,6 @@ def judge(model: PooledClassifier, tests: ClutteredDigits) -> Judged:
         "outside, wrong": ~inside & ~right,
     }
     return Judged(maps, mass, predicted, kinds)
-
-
-def measure_chance(tests: ClutteredDigits) -> dict:
-    side = tests.images.shape[-1]
-    even = torch.full((len(tests.images), GRID, GRID), GRID**-2)
-    light = tests.images[:, 0]
-    light = light / light.sum(dim=(-2, -1), keepdim=True)
-    return {
-        name: float(measure_mass_in_boxes(x, tests.boxes, side).mean())
-        for name, x in (("area", even), ("light", light))
-    }
 
 
 def describe_places(judged: Judged, tests: ClutteredDigits) -> list[dict]:
@@ -385,7 +369,16 @@ def spatial_attention() -> dict:
             if pooling == "attention" and not examples:
                 examples = describe_places(judged, tests)
         rows.append(row)
-    return {"rows": rows, "chance": measure_chance(tests), "examples": examples}
+    light = tests.images[:, 0]
+    chances = {  # the boxes' share of the area, and of all light
+        "area": torch.full((len(light), GRID, GRID), GRID**-2),
+        "light": light / light.sum(dim=(-2, -1), keepdim=True),
+    }
+    chance = {
+        name: float(measure_mass_in_boxes(x, tests.boxes, CANVAS).mean())
+        for name, x in chances.items()
+    }
+    return {"rows": rows, "chance": chance, "examples": examples}
 
 
 LEVELS = 15  # of gray above the background
@@ -499,7 +492,6 @@ METHODS: dict[str, Callable[[], nn.Module]] = {
 
 @cache
 def load_half_digits(split: str) -> tuple[Tensor, Tensor]:
-    """Return the images of a split at 1 / FACTOR of their size, and labels."""
     images, labels = load_digits(split)
     return shrink_digits(images, POOLING_FACTOR), labels
 
