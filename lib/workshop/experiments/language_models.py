@@ -251,9 +251,6 @@ def train_changed(model: str, rate: float, seed: int) -> dict:
 
 @recorded(seeds=SEEDS, steps=LADDER_STEPS, width=WIDTH, blocks=BLOCKS)
 def modern_decoder() -> dict:
-    """Record language models from the block of 2017 to a modern one.
-
-    Source: the changes are those of the chapter; the experiments are ours.
-    """
+    """Record language models from the block of 2017 to a modern one."""
     rows = sweep(train_changed, seed=SEEDS, rate=LADDER_RATES, model=CHANGES)
     return {"rows": rows, "changes": CHANGES, "rates": LADDER_RATES}

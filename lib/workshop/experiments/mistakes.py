@@ -87,10 +87,6 @@ def build_model(data: Task, decoder: Callable, seed: int) -> EncoderDecoder:
 def decoder_mistakes() -> dict:
     """Record six decoders, five of them wrong, trained to the end.
 
-    Each decoder is trained like the right one, on the same sentences, for as many
-    epochs, with three seeds; the losses of every epoch and the test scores are
-    recorded.
-
     Source: the mistakes are from the public threads that chapter 2 links.
     """
     data = draw_task()

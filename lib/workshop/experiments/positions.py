@@ -295,11 +295,7 @@ def train_with_setting(task: str, setting: str, seed: int) -> dict[str, list[flo
 def rotary_settings_copy() -> dict:
     """Record the share of symbols copied wrong for each setting.
 
-    The model, tasks, steps and seeds are those of `extrapolation`; only the
-    frequencies of the rotations differ.
-
-    Source: the question is that of Press et al. (2022), section 1,
-        https://arxiv.org/abs/2108.12409; the experiments are ours.
+    Only the frequencies of the rotations differ from `extrapolation_copy`'s.
     """
     return train_all("copy", SETTINGS, train_with_setting)
 

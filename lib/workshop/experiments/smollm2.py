@@ -516,12 +516,8 @@ def describe_heads(
 ) -> dict[str, Float[Tensor, "L H"]]:
     """Return, for each kind of head, how much each head is of this kind.
 
-    It is the mean weight over the queries of the second half: on the first symbol
-    ("sink"); on the symbol before ("previous"); on the four symbols up to the query
-    ("local"); on symbols that follow an earlier occurrence of the query's symbol
-    ("induction"); on keys, other than the first, at least 16 positions back ("far");
-    and the weight that is neither on the first symbol nor on the largest other key
-    ("spread").
+    It is the mean weight, over the queries of the second half, on the keys that are
+    marked; "spread" is the weight neither on the first nor on the largest other key.
     """
     T = len(ids)
     i = torch.arange(T)
