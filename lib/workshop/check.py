@@ -22,7 +22,6 @@ CHAPTER = re.compile(r"chapters/(\d\d_\w+)\.(md|ipynb)")
 
 
 def run_git(*words: str) -> list[str]:
-    """Return what git prints, cut at its zero bytes."""
     done = subprocess.run(["git", *words], capture_output=True, text=True, check=True)
     return [x for x in done.stdout.split("\0") if x]
 

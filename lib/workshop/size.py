@@ -32,7 +32,6 @@ CELL = re.compile(r"^```\{code-cell\}", re.MULTILINE)
 
 
 def print_table(rows: Iterable[tuple[str, ...]]) -> None:
-    """Print rows of text, the first of them the heading, in columns."""
     rows = list(rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *others in rows:
@@ -43,7 +42,6 @@ def print_table(rows: Iterable[tuple[str, ...]]) -> None:
 
 
 def count_lines(paths: Iterable[Path]) -> Counter[str]:
-    """Return the lines of Python files, by room."""
     found: Counter[str] = Counter(dict.fromkeys(ROOMS.values(), 0))
     for path in paths:
         room = next(x for x in ROOMS if path.as_posix().startswith(x))
@@ -59,7 +57,6 @@ def count_words(text: str) -> int:
 
 
 def count_tests() -> str:
-    """Return what pytest says that it collects, the browser's tests apart."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q"]
     done = subprocess.run(
         [*command, "-m", "not browser"], capture_output=True, text=True

@@ -4,19 +4,16 @@ from functools import cache
 
 import pytest
 
-from attnbook.models.pretrained import (
-    load_smollm2,
-    load_smollm2_tokenizer,
-)
+from attnbook.models.pretrained import load_smollm2, load_smollm2_tokenizer
 from attnbook.models.pretrained_whisper import load_whisper, load_whisper_tokenizer
 from attnbook.records import read_record
 from workshop.experiments.smollm2 import (
     LENGTH,
+    PASSAGES,
     SelectedAttention,
-    cut_passage,
+    cut_passages,
     list_variants,
     measure_selection,
-    read_lines,
 )
 from workshop.experiments.speech import (
     HEARD_DIGITS,
@@ -36,7 +33,7 @@ def test_the_loss_with_selected_keys_is_the_one_recorded(name):
     row = next(x for x in results["variants"] if x["name"] == name)
     variant = next(x for x in list_variants() if x.name == name)
     selected = load_smollm2(SelectedAttention)
-    ids = cut_passage(tokenizer(), read_lines(), 0, LENGTH)  # the first passage
+    ids = cut_passages(tokenizer(), PASSAGES, LENGTH)[0]
     found = measure_selection(selected, [ids], variant.select)
     # Weights that nearly tie may change places: another key, another loss.
     assert found["losses"][0] == pytest.approx(row["losses"][0], abs=5e-3)

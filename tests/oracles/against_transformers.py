@@ -11,10 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from attnbook.flash import hugging_face
 from attnbook.models.modern_decoder import ModernDecoder
-from attnbook.models.pretrained import (
-    convert_llama_weights,
-    read_llama_config,
-)
+from attnbook.models.pretrained import convert_llama_weights, read_llama_config
 from precision import measure_difference
 
 B, V, BLOCKS, LIMIT = 2, 37, 3, 1e-5

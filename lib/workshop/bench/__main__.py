@@ -24,7 +24,6 @@ def run_cases(
     device: str,
     seconds: float | int = float("inf"),
 ) -> bool:
-    """Measure what the folder does not have yet; tell whether it has all then."""
     end = time.monotonic() + seconds - LONGEST
     for case in cases:
         path = folder / f"case_{case.name}.json"

@@ -57,7 +57,6 @@ def collect_tests(out: Path, end: float) -> list[str]:
 
 
 def run_tests(out: Path, end: float) -> None:
-    """Run the tests in chunks, several at a time."""
     names = collect_tests(out, end)
     with ThreadPoolExecutor(min(6, max(1, (os.cpu_count() or 1) // 2))) as pool:
         for number in range(CHUNKS):
@@ -68,7 +67,6 @@ def run_tests(out: Path, end: float) -> None:
 
 
 def run_benchmark(out: Path, end: float) -> None:
-    """Measure the cases; go on after a case that ended the process."""
     measured = -1
     while measured < len(found := [*out.glob("case_*.json")]) < len(CASES):
         measured = len(found)
@@ -78,7 +76,6 @@ def run_benchmark(out: Path, end: float) -> None:
 
 
 def run_notebooks(out: Path, end: float) -> None:
-    """Run the chapters' code cells."""
     for name in CHAPTERS:
         record, notebook = out / f"cells_{name}.json", f"chapters/{name}.ipynb"
         if not record.exists():

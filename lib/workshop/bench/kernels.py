@@ -62,12 +62,10 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Return what the case is called in files and messages."""
         return f"{self.kind}_D{self.D}_S{self.S}"
 
     @property
     def shape(self) -> tuple[int, int, int, int, int, int]:
-        """Return B, H, G, T, S, D."""
         heads = self.columns // self.D
         batch = max(1, self.tokens // self.S)
         if self.kind == "decoding":
@@ -107,7 +105,6 @@ def draw_inputs(case: Case, device: str) -> list[Tensor]:
 
 
 def call_backend(backend: SDPBackend, call: Callable, *inputs: Tensor) -> Tensor:
-    """Return attention by one backend of PyTorch alone."""
     with sdpa_kernel([backend]), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the error says why as well
         return call(*inputs)

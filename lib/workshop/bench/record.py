@@ -34,7 +34,6 @@ def describe_machine() -> dict[str, str]:
 
 
 def write_json(path: Path, content: object) -> None:
-    """Write a file at once: a run may be stopped at any time."""
     part = path.with_suffix(".part")
     part.write_text(json.dumps(content, indent=1) + "\n", "utf8")
     part.replace(path)

@@ -28,7 +28,6 @@ PARTS = (
 
 
 def setup(app) -> dict:
-    """Connect the parts to Sphinx."""
     gc.set_threshold(NEW_OBJECTS)
     for part in PARTS:
         import_module(f"workshop.book.{part}").setup(app)

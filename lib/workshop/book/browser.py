@@ -13,5 +13,4 @@ FLAGS = (
 
 
 def find_chromium() -> str | None:
-    """Return the path of an installed Chromium or Chrome, or None."""
     return next(filter(None, map(shutil.which, NAMES)), None)

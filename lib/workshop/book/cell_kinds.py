@@ -28,7 +28,6 @@ RUN = re.compile(r"(?m)^(\w+: `python -m workshop\.experiments .*)\n?")
 
 
 def find_kind(tags: list[str]) -> str:
-    """Return the kind of a code cell: one of `KINDS`, or "open"."""
     return next((kind for kind in KINDS if kind in tags), "open")
 
 
@@ -81,7 +80,6 @@ def fold_cells(notebook: dict) -> dict:
 
 
 def put_code_under_output(app, doctree, docname: str) -> None:
-    """Move the code of plumbing behind what it shows."""
     from myst_nb.sphinx_ext import HideCodeCellNode
 
     for node in [*doctree.findall(HideCodeCellNode)]:
@@ -144,7 +142,6 @@ def change_notebook(app, docname: str, source: list[str]) -> None:
 
 
 def setup(app) -> None:
-    """Connect to Sphinx's reading of files, and to MyST-NB's hidden cells."""
     from myst_nb.sphinx_ext import HideCodeCellNode
 
     app.connect("source-read", change_notebook)

@@ -25,7 +25,6 @@ WIDGET_CHAPTER = "02_bahdanau"
 
 
 def get_repository_address(app) -> str:
-    """Return the repository's address, empty if none was set."""
     options = app.config.html_theme_options
     ours = options.get("use_edit_page_button")  # else the URL is a stranger's
     return options.get("repository_url", "") if ours else ""
@@ -59,7 +58,6 @@ def format_activities(app, docname: str) -> str:
 
 
 def find_opening(doctree) -> nodes.bullet_list | None:
-    """Return the list that a chapter begins with, if there is one."""
     for found in doctree.findall(nodes.bullet_list):
         first = next(found.findall(nodes.emphasis), None)
         if first and first.astext().startswith("Afterwards"):
@@ -128,7 +126,6 @@ def format_first_page(app, doctree) -> None:
 
 
 def open_page(app, doctree, docname: str) -> None:
-    """Write what a chapter's page or the first page shows first."""
     if app.builder.format != "html":
         return
     if docname == app.config.root_doc:
@@ -138,6 +135,5 @@ def open_page(app, doctree, docname: str) -> None:
 
 
 def setup(app) -> None:
-    """Connect to Sphinx when the links of a page are known."""
     app.add_node(Element, html=(open_element, close_element))
     app.connect("doctree-resolved", open_page)

@@ -114,7 +114,6 @@ def write_number_table() -> str:
 
 
 def format_number(count: float | int) -> str:
-    """Return a large number with 3 digits and a word."""
     for size, word in (1e9, " billion"), (1e6, " million"), (1e3, " thousand"):
         if count >= size:
             return f"{count / size:.3g}{word}"

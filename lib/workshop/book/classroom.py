@@ -17,12 +17,7 @@ from pathlib import Path
 
 import jupytext
 import nbformat
-from nbformat.v4 import (
-    new_code_cell,
-    new_markdown_cell,
-    new_notebook,
-    new_raw_cell,
-)
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_raw_cell
 
 from attnbook.exercises.declare import Exercise
 from workshop.book import repository
@@ -43,7 +38,6 @@ class ChapterExercise:
 
     @property
     def function_name(self) -> str:
-        """The name of the function that a student writes."""
         return next(
             node.name
             for node in ast.parse(self.stub).body
@@ -92,17 +86,13 @@ def write_setup_cell() -> str:
 
 def make_student_notebook(path: Path) -> nbformat.NotebookNode:
     heading, exercises = read_exercises(path)
-    cells = [
-        new_markdown_cell(f"# {heading}"),
-        new_code_cell(write_setup_cell()),
-    ]
+    cells = [new_markdown_cell(f"# {heading}"), new_code_cell(write_setup_cell())]
     for task in exercises:
         cells += new_markdown_cell(task.text), new_code_cell(task.stub)
     return make_notebook(cells)
 
 
 def make_teacher_notebook(path: Path) -> nbformat.NotebookNode:
-    """Return the notebook with solutions, and what students get wrong."""
     heading, exercises = read_exercises(path)
     head = f"# {heading}\n\nFor teachers: solutions, and what is known by name."
     cells = [new_markdown_cell(head), new_code_cell(write_setup_cell())]
@@ -116,7 +106,6 @@ def make_teacher_notebook(path: Path) -> nbformat.NotebookNode:
 
 
 def write_solved_cell(task: ChapterExercise) -> str:
-    """Return the cell of an exercise with its solution in place of the stub."""
     head = task.stub.partition("\n\n\ndef ")[0]
     exercise = task.exercise
     tail = f"{task.function_name} = {exercise.solution.__name__}"
@@ -133,10 +122,7 @@ def write_standalone_source(exercise: Exercise) -> str:
 
 
 def make_master_notebook(path: Path) -> nbformat.NotebookNode:
-    """Return the notebook that `otter assign` takes, of otter-grader 7.
-
-    Otter itself is not imported: it lives in an environment of its own.
-    """
+    """Return the notebook that `otter assign` takes, of otter-grader 7."""
     heading, exercises = read_exercises(path)
     config = (
         "# ASSIGNMENT CONFIG\ninit_cell: false\nexport_cell: false\n"
@@ -155,7 +141,6 @@ def make_master_notebook(path: Path) -> nbformat.NotebookNode:
 
 
 def make_question(task: ChapterExercise) -> Iterator:
-    """Yield the cells of one question in otter's format."""
     name = task.check.removeprefix("check_")
     points = f"points: {task.exercise.stars}"
     yield new_raw_cell(f"# BEGIN QUESTION\nname: {name}\n{points}")
@@ -185,7 +170,6 @@ def write_solution_cell(task: ChapterExercise) -> str:
 
 
 def write_test(task: ChapterExercise) -> str:
-    """Return the test; its exception's text is the hint."""
     module = task.stub.partition(" import ")[0]
     return (
         f"def test_{task.check.removeprefix('check_')}({task.function_name}):\n"

@@ -40,5 +40,4 @@ def choose_formatter(app) -> None:
 
 
 def setup(app) -> None:
-    """Connect to Sphinx when its highlighter is there."""
     app.connect("builder-inited", choose_formatter)

@@ -64,7 +64,6 @@ def write_run(name: str, record: dict, chapters: dict[str, str]) -> str:
 
 
 def link_reader(name: str, chapters: dict[str, str]) -> str:
-    """Return a link to the chapter that first reads a record, if one does."""
     loader = LOADERS.get(name, f'"{name}"')
     for slug, text in chapters.items():
         if loader in text or f'"{name}"' in text:

@@ -47,12 +47,10 @@ class FrontMatter:
 
     @property
     def number(self) -> int:
-        """The chapter's number."""
         return int(self.slug[:2])
 
     @property
     def heading(self) -> str:
-        """The chapter's heading: the topic first, then the question."""
         return f"{self.title}: {self.question}"
 
     @property
@@ -62,7 +60,6 @@ class FrontMatter:
 
 
 def read_front_matter(path: Path) -> FrontMatter:
-    """Return what a chapter's file says of itself."""
     text = path.read_text("utf8")
     header = HEADER.match(text)
     data = yaml.safe_load(header[1]) if header else {}
@@ -80,7 +77,6 @@ def read_front_matter(path: Path) -> FrontMatter:
 
 
 def read_chapters(folder: Path) -> list[FrontMatter]:
-    """Return the front matter of every chapter in a folder, in their order."""
     return [read_front_matter(path) for path in sorted(folder.glob(PATTERN))]
 
 
@@ -127,7 +123,6 @@ def write_table(text: str, table: str) -> str:
 def list_chapters(
     chapters: Iterable[FrontMatter], folder: str = "", times: bool = False
 ) -> str:
-    """Return the table of chapters, planned ones too."""
     rows = {
         x.number: (f"[{x.label}]({folder}{x.slug}.ipynb)", x.question, f"{x.core} min")
         for x in chapters

@@ -60,5 +60,4 @@ def fill_page(app, docname: str, source: list[str]) -> None:
 
 
 def setup(app) -> None:
-    """Connect to Sphinx's reading of files."""
     app.connect("source-read", fill_page)

@@ -34,7 +34,6 @@ def resize_image(source: Path, target: Path) -> tuple[int, int]:
 
 
 def write_tag(src: str, size: tuple[int, int], alt: str) -> str:
-    """Return a picture in its box: its size is known before it is loaded."""
     return (
         f'<span class="drawn" style="--drawn: {size[0]}px">'
         f'<img src="{src}" width="{size[0]}" height="{size[1]}"'

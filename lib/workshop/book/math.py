@@ -184,7 +184,6 @@ def render_state(text: str, place: str) -> str:
 
 
 def setup(app) -> None:
-    """Make `mathml` a math renderer of Sphinx."""
     app.add_html_math_renderer("mathml", (write_inline, None), (write_block, None))
     app.connect("doctree-resolved", render_outputs)
     app.connect("doctree-resolved", keep_punctuation)

@@ -52,7 +52,6 @@ def write_mistakes() -> str:
 
 
 def write_sentence(text: str) -> str:
-    """Return a text as a sentence that does not end its cell."""
     stop = "" if text.endswith(("?", ".")) else "."
     # A symbol, such as ε, stays as it is.
     first = text[:1].upper() if text[:1].isascii() else text[:1]

@@ -63,6 +63,5 @@ def load_modules(app, pagename, templatename, context, doctree) -> None:
 
 
 def setup(app) -> None:
-    """Connect to Sphinx: before its files are listed, and at every page."""
     app.connect("config-inited", write_modules, priority=900)
     app.connect("html-page-context", load_modules, priority=900)

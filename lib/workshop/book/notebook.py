@@ -32,9 +32,8 @@ def normalize(
 ) -> nbformat.NotebookNode:
     """Take out what differs between two executions of the same notebook.
 
-    Cells get their position as id; views of live widgets, progress bars and the
-    kernel's version are removed. All other metadata is derived: plumbing is
-    folded, and Colab is asked for a GPU only if the chapter needs one.
+    Views of live widgets, progress bars and the kernel's version are removed, and
+    all metadata but tags is derived.
     """
     notebook.metadata = nbformat.from_dict(
         {
@@ -56,7 +55,6 @@ def normalize(
 
 
 def join_streams(outputs) -> list:
-    """Join neighbouring pieces of one stream: how it was cut is chance."""
     kept: list = []
     for output in outputs:
         last = kept[-1] if kept else None
@@ -100,7 +98,6 @@ def fill_cells(source: Path) -> None:
 
 
 def execute(source: Path) -> nbformat.NotebookNode:
-    """Return a chapter's notebook, executed from a clean kernel."""
     # One thread: sums are then made in the same order everywhere.
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
@@ -140,10 +137,7 @@ def copy_prose(source: Path) -> str:
     for cell in text.cells:
         if cell.cell_type == "code":
             last = outputs.pop(0)
-            cell.outputs, cell.execution_count = (
-                last.outputs,
-                last.execution_count,
-            )
+            cell.outputs, cell.execution_count = (last.outputs, last.execution_count)
     stored.cells = text.cells
     made = nbformat.writes(normalize(stored, needs_gpu(text)))
     write_if_changed(target, made + "\n")
@@ -157,7 +151,6 @@ def drop_folding(cell: nbformat.NotebookNode) -> tuple[str, list[str]]:
 
 
 def needs_gpu(text: nbformat.NotebookNode) -> bool:
-    """Tell whether a chapter's front matter asks for a GPU."""
     return bool(text.metadata.get("chapter", {}).get("gpu", False))
 
 

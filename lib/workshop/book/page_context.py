@@ -26,7 +26,6 @@ NUMBER = re.compile(r"(\d\d)_\w+$")
 
 
 def read_number(docname: str) -> int | None:
-    """Return a chapter's number; None for a page that is no chapter."""
     found = NUMBER.search(docname)
     return int(found[1]) if found else None
 
@@ -90,5 +89,4 @@ def fill_context(app, pagename, templatename, context, doctree) -> None:
 
 
 def setup(app) -> None:
-    """Connect to Sphinx: what the templates show."""
     app.connect("html-page-context", fill_context, priority=700)

@@ -70,7 +70,6 @@ def describe_module(path: Path, root: Path) -> str:
 
 
 def describe_definitions(tree: ast.Module) -> Iterator[str]:
-    """Yield the section of each public function and class."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and is_public(node):
             yield write_section(node.name, [write_signature(node)], read_about(node))
@@ -83,7 +82,6 @@ def describe_definitions(tree: ast.Module) -> Iterator[str]:
 
 
 def is_public(node: ast.FunctionDef | ast.ClassDef) -> bool:
-    """Tell whether a definition is for users."""
     return not node.name.startswith("_") or node.name == "__call__"
 
 
@@ -105,13 +103,11 @@ def describe_exercises(tree: ast.Module) -> Iterator[str]:
 
 
 def write_section(name: str, code: list[str], about: str) -> str:
-    """Return a heading, signatures and a paragraph."""
     block = "\n".join(code)
     return f"### {name}\n\n```python\n{block}\n```\n\n{about}\n"
 
 
 def write_signature(node: ast.FunctionDef, owner: str = "") -> str:
-    """Return a function's signature; that of a method is called on its owner."""
     static = any(ast.unparse(x) == "staticmethod" for x in node.decorator_list)
     rows = split_parameters(node.args)[1 if owner and not static else 0 :]
     result = f" -> {ast.unparse(node.returns)}" if node.returns else ""
@@ -141,7 +137,6 @@ def split_parameters(spec: ast.arguments) -> list[str]:
 
 
 def fold_signature(name: str, rows: list[str], result: str = "") -> str:
-    """Return a signature, one parameter a line where it is long."""
     line = f"{name}({', '.join(rows)}){result}"
     if len(line) <= WIDTH:
         return line

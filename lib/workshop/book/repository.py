@@ -43,7 +43,6 @@ def add_marks(body: str, left: str = "#", right: str = "") -> str:
 
 
 def write_config(url: str) -> str:
-    """Return the keys that make the Colab and edit buttons appear."""
     if not url:
         return ""
     place = f"repository:\n  url: {url}\n  branch: {BRANCH}\n"
@@ -94,7 +93,6 @@ def make_colab_address(url: str, chapter: str) -> str:
 
 
 def write_badges(url: str, chapters: list[str]) -> str:
-    """Return a line of Markdown a chapter, each opening it on Colab."""
     if not url.startswith(GITHUB):
         return ""
     image = "https://colab.research.google.com/assets/colab-badge.svg"
@@ -148,10 +146,7 @@ def set_address(root: Path, url: str) -> None:
     for path, changed in (
         (root / "_config.yml", lambda t: set_config(t, url)),
         *((p, lambda t: set_chapter(t, url)) for p in texts),
-        (
-            root / "README.md",
-            lambda t: set_readme(t, url, [p.stem for p in texts]),
-        ),
+        (root / "README.md", lambda t: set_readme(t, url, [p.stem for p in texts])),
     ):
         path.write_text(changed(path.read_text("utf8")), "utf8")
     for path in texts:

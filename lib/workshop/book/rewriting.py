@@ -18,5 +18,4 @@ def list_outdated(app, env) -> list[str]:
 
 
 def setup(app) -> None:
-    """Connect to Sphinx, after it has read the pages."""
     app.connect("env-updated", list_outdated)

@@ -19,5 +19,4 @@ class BookSearch(SearchEnglish):
 
 
 def setup(app) -> None:
-    """Use it for English books."""
     app.add_search_language(BookSearch)

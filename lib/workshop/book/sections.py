@@ -103,7 +103,6 @@ def label_headings(app, doctree) -> None:
 
 
 def count_levels(section) -> int:
-    """Return a section's level: 1 for the page's own, 2 for one inside it."""
     level = 0
     while isinstance(section, nodes.section):
         section, level = section.parent, level + 1
@@ -142,6 +141,5 @@ def shorten_contents(app, doctree) -> None:
 
 
 def setup(app) -> None:
-    """Connect to Sphinx: before and after it collects a page's contents."""
     app.connect("doctree-read", label_headings, priority=400)
     app.connect("doctree-read", shorten_contents, priority=600)

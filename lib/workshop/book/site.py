@@ -54,6 +54,5 @@ def write_index(app, exception) -> None:
 
 
 def setup(app) -> None:
-    """Connect to Sphinx: what a page says, and what is written last."""
     app.connect("html-page-context", show_home_address, priority=820)
     app.connect("build-finished", write_index, priority=900)

@@ -32,7 +32,6 @@ CELL = re.compile(
 
 
 def find_exercises(text: str) -> dict[str, Exercise]:
-    """Return the exercises that a chapter's text can name, by their names."""
     modules = [importlib.import_module(name) for name in MODULE.findall(text)]
     return {
         name: value
@@ -54,11 +53,6 @@ def list_imports(source: str) -> Iterator[tuple[str, str, str]]:
         elif isinstance(node, ast.Import):
             for one in node.names:
                 yield one.asname or one.name.split(".")[0], one.name, ""
-
-
-def list_chapter_imports(text: str) -> set[str]:
-    """Return the names that the code cells of a chapter's text import."""
-    return {name for cell in CELL.findall(text) for name, *_ in list_imports(cell)}
 
 
 def list_global_names(code: CodeType) -> set[str]:
@@ -108,7 +102,6 @@ def write_imports(shown: tuple[Callable, ...], present: Collection[str]) -> str:
 
 
 def write_solution(name: str, exercise: Exercise, present: Collection[str] = ()) -> str:
-    """Return the folded solution of an exercise, after its helpers."""
     shown = (*exercise.helpers, exercise.solution)
     parts = [inspect.getsource(f).rstrip() for f in shown]
     if imports := write_imports(shown, present):
@@ -121,7 +114,6 @@ def write_solution(name: str, exercise: Exercise, present: Collection[str] = ())
 
 
 def refresh_solutions(text: str) -> str:
-    """Return a chapter's text with every folded solution fresh."""
     known = find_exercises(text)
 
     def fresh(found: re.Match) -> str:
@@ -131,7 +123,8 @@ def refresh_solutions(text: str) -> str:
                 f"a solution of {name} is folded in, but the chapter imports "
                 f"only {', '.join(sorted(known)) or 'no check'}"
             )
-        present = list_chapter_imports(text[: found.start()])
+        cells = CELL.findall(text[: found.start()])
+        present = {name for cell in cells for name, *_ in list_imports(cell)}
         return write_solution(name, known[name], present)
 
     return BLOCK.sub(fresh, text)

@@ -40,7 +40,6 @@ class BookTranslator(HTML5Translator):
         self.diagrams = count(1)
 
     def visit_literal(self, node) -> None:
-        """Write inline code as one element."""
         if node["classes"] or node.get("language"):
             super().visit_literal(node)
             return
@@ -50,7 +49,6 @@ class BookTranslator(HTML5Translator):
         raise nodes.SkipNode
 
     def visit_Text(self, node) -> None:  # noqa: N802
-        """Write text; a number and its percent sign stay on one line."""
         super().visit_Text(node)
         kept = "\N{NO-BREAK SPACE}%"
         self.body[-1] = re.sub(r"(?<=\d) %", kept, self.body[-1])
@@ -69,7 +67,6 @@ class BookTranslator(HTML5Translator):
             super().depart_inline(node)
 
     def visit_paragraph(self, node) -> None:
-        """Open a paragraph; alone in a cell it needs no element."""
         if not is_alone_in_cell(node):
             super().visit_paragraph(node)
 
@@ -78,7 +75,6 @@ class BookTranslator(HTML5Translator):
             super().depart_paragraph(node)
 
     def visit_table(self, node) -> None:
-        """Open a table in a box that scrolls where the page is too narrow."""
         self._table_row_indices.append(0)
         self.body.append('<div class="table-scroll">')
         self.body.append(self.starttag(node, "table"))
@@ -88,21 +84,18 @@ class BookTranslator(HTML5Translator):
         self.body.append("</div>\n")
 
     def visit_row(self, node) -> None:
-        """Open a row, with the chapter that it lists if it lists one."""
         chapter = node.get("chapter")
         about = {"data-chapter": chapter} if chapter else {}
         self.body.append(self.starttag(node, "tr", "", **about))
         node.column = 0
 
     def visit_entry(self, node) -> None:
-        """Open a cell; an empty one heads nothing."""
         super().visit_entry(node)
         if not node.astext().strip() and self.context[-1] == "</th>\n":
             self.body[-1] = self.body[-1].replace("<th", "<td", 1)
             self.context[-1] = "</td>\n"
 
     def visit_citation(self, node) -> None:
-        """Open an entry of the bibliography."""
         if not isinstance(node.previous_sibling(), nodes.citation):
             self.body.append("<div>\n")
         self.body.append(self.starttag(node, "div", classes=["citation"]))
@@ -117,7 +110,6 @@ class BookTranslator(HTML5Translator):
             )
 
     def depart_title(self, node) -> None:
-        """Close a heading; add the link past a section that is deeper."""
         super().depart_title(node)
         if past := node.parent.get("past"):
             target, text = past
@@ -137,7 +129,6 @@ class BookTranslator(HTML5Translator):
             super().depart_reference(node)
 
     def visit_image(self, node) -> None:
-        """Write a picture, sized, and smaller on the wire."""
         written = write_image(self.builder, node, self.diagrams)
         if written is None:
             super().visit_image(node)
@@ -158,11 +149,6 @@ def find_linked_figure(node) -> str:
     return ""
 
 
-def register_theme(app) -> None:
-    app.add_html_theme(NAME, str(FOLDER))
-    app.set_translator("html", BookTranslator)
-
-
 def drop_kernel_settings(app, doctree, docname: str) -> None:
     """Drop what sphinx-thebe adds: settings of a kernel that is not started."""
     for node in [*doctree.findall(nodes.raw)]:
@@ -181,6 +167,7 @@ def disconnect_default_theme(app) -> None:
 
 
 def setup(app) -> None:
-    register_theme(app)
+    app.add_html_theme(NAME, str(FOLDER))
+    app.set_translator("html", BookTranslator)
     app.connect("builder-inited", disconnect_default_theme)
     app.connect("doctree-resolved", drop_kernel_settings, priority=900)

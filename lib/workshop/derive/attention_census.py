@@ -73,7 +73,6 @@ COLUMNS = (
 
 
 def count_kinds(config: Any) -> dict[str, int]:
-    """Return how many layers of each kind a configuration has."""
     layers = config.num_hidden_layers
     kinds = next((v for x in LISTS if (v := getattr(config, x, None))), None)
     if kinds is None:
@@ -111,28 +110,19 @@ def describe_selection(config: Any) -> str:
     return ""
 
 
-def list_other_kinds(kinds: dict[str, int], *sources: str) -> str:
-    """Return the kinds of layers that files name and a model does not have."""
-    named = {KINDS[x] for source in sources for x in NAMED.findall(source)} - set(kinds)
-    return ", ".join(sorted(named))
-
-
 def read_attention_classes(source: str) -> str:
     """Return the source of the classes that are softmax attention to text."""
-    parts = [
-        ast.get_source_segment(source, node) or ""
-        for node in ast.parse(source).body
-        if isinstance(node, ast.ClassDef)
-        and node.name.endswith("Attention")
-        and not OTHER.search(node.name)
-    ]
-    return "\n".join(parts)
+    nodes = [x for x in ast.parse(source).body if isinstance(x, ast.ClassDef)]
+    named = [x for x in nodes if x.name.endswith("Attention")]
+    chosen = [x for x in named if not OTHER.search(x.name)]
+    return "\n".join(ast.get_source_segment(source, x) or "" for x in chosen)
 
 
 def describe_model(name: str, config: Any, header: str, modeling: str) -> dict:
     """Return the row of a model, from its configuration for text and two files."""
     kinds = count_kinds(config)
     attention = read_attention_classes(modeling)
+    others = {KINDS[x] for x in NAMED.findall(header + modeling)} - set(kinds)
     heads = describe_size(config, "num_attention_heads")
     windows = any(x in kind for kind in kinds for x in ("window", "compressed"))
     limit = "sliding_window" if windows else "attention_chunk_size"
@@ -144,7 +134,7 @@ def describe_model(name: str, config: Any, header: str, modeling: str) -> dict:
         "year": find_year(header),
         "layers": sum(kinds.values()),
         "kinds": ", ".join(f"{n} {kind}" for kind, n in kinds.items()),
-        "other_kinds": list_other_kinds(kinds, header, modeling),
+        "other_kinds": ", ".join(sorted(others)),
         "window": describe_size(config, limit) if local else "",
         "heads": heads,
         "key_value_heads": describe_size(config, "num_key_value_heads") or heads,
@@ -156,7 +146,6 @@ def describe_model(name: str, config: Any, header: str, modeling: str) -> dict:
 
 
 def find_year(header: str) -> str:
-    """Return the first year of the copyright in a file, or ""."""
     found = re.search(r"Copyright (?:\(c\) )?(\d{4})", header)
     return found[1] if found else ""
 
@@ -184,13 +173,9 @@ def read_models() -> Iterator[dict]:
             print(f"{name} is left out: it has no number of layers")
             continue
         modeling = path.with_name(path.name.replace("configuration_", "modeling_"))
-        yield describe_model(
-            name,
-            config,
-            header,
-            # Some models are another one under a name of their own.
-            modeling.read_text("utf8") if modeling.exists() else "",
-        )
+        # Some models are another one under a name of their own.
+        source = modeling.read_text("utf8") if modeling.exists() else ""
+        yield describe_model(name, config, header, source)
 
 
 def drop_repetitions(rows: Iterator[dict]) -> list[dict]:

@@ -67,7 +67,6 @@ def read_archive(path: Path) -> dict[str, bytes]:
 
 
 def render_svg(content: bytes) -> Image.Image:
-    """Return an SVG file as an image of 216 by 216 pixels."""
     resvg = importlib.import_module("resvg_py")
     size = {"width": 216, "height": 216}
     png = resvg.svg_to_bytes(svg_string=content.decode(), **size)

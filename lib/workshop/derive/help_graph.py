@@ -23,17 +23,6 @@ LINK = re.compile(r'href="([^"#?]+\.html)[#?"]')
 WORD = re.compile(r"[a-z]{3,}")
 
 
-def find_links(page: str, folder: str) -> set[str]:
-    """Return the pages of a folder, as "en-US/text/", that a page's body links to."""
-    found = LINK.findall(page[page.find(BODY) :])
-    return {x.removeprefix(folder) for x in found if x.startswith(folder)}
-
-
-def find_page_words(page: str) -> set[str]:
-    """Return the words of a page's paragraphs: three letters or more."""
-    return set(WORD.findall(" ".join(read_paragraphs(page).values()).lower()))
-
-
 def choose_words(pages: list[set[str]]) -> list[str]:
     """Return the most frequent words that are neither rare nor everywhere."""
     counts = Counter(word for words in pages for word in words)
@@ -49,12 +38,15 @@ def make_rows(pages: dict[str, str], folder: str) -> tuple[list, list[str]]:
     the numbers of its words, both increasing.
     """
     names = {name: number for number, name in enumerate(pages)}
-    words = {name: find_page_words(page) for name, page in pages.items()}
+    texts = {name: " ".join(read_paragraphs(x).values()) for name, x in pages.items()}
+    words = {name: set(WORD.findall(text.lower())) for name, text in texts.items()}
     chosen = choose_words([*words.values()])
     numbers = {word: number for number, word in enumerate(chosen)}
     rows = []
     for name, page in pages.items():
-        links = find_links(page, folder) & names.keys() - {name}
+        found = LINK.findall(page[page.find(BODY) :])
+        targets = {x.removeprefix(folder) for x in found if x.startswith(folder)}
+        links = targets & names.keys() - {name}
         columns = (
             sorted(names[x] for x in links),
             sorted(numbers[x] for x in words[name] if x in numbers),

@@ -68,7 +68,6 @@ class Paragraphs(HTMLParser):
         self._open: list[tuple[str, str | None, bool]] = []
 
     def handle_starttag(self, tag, attrs):
-        """Enter an element; remember its paragraph and whether it shows."""
         if tag in VOID:
             self.handle_data(" ")
             return
@@ -88,7 +87,6 @@ class Paragraphs(HTMLParser):
                 pass
 
     def handle_data(self, data):
-        """Add text to the paragraph around it."""
         _, paragraph, shown = self._open[-1] if self._open else ("", None, True)
         if paragraph and shown:
             self.texts[paragraph] = self.texts.get(paragraph, "") + data
@@ -102,7 +100,6 @@ def read_paragraphs(page: str) -> dict[str, str]:
 
 
 def pair_paragraphs(english: Path, french: Path) -> Iterator[tuple[str, str]]:
-    """Yield the paragraphs that both folders have, page by page."""
     for path in sorted(english.rglob("*.html")):
         twin = french / path.relative_to(english)
         if twin.exists():
@@ -121,12 +118,10 @@ def normalize(text: str) -> str:
 
 
 def find_words(text: str) -> frozenset[str]:
-    """Return a text's distinct words and numbers, in lower case."""
     return frozenset(re.findall(r"[^\W\d_]+|\d+", text.lower()))
 
 
 def compute_jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    """Return the shared part of two sets: intersection over union."""
     return len(one & other) / len(one | other)
 
 
@@ -190,12 +185,6 @@ FAULTS: dict[str, Callable[[str, str], bool]] = {
 }
 
 
-def find_fault(english: str, french: str) -> str:
-    """Name the reason to leave a pair out, or "kept"."""
-    found = (name for name, has in FAULTS.items() if has(english, french))
-    return next(found, "kept")
-
-
 def keep_unique(pairs: Iterable[Text], counts: Counter[Text]) -> Iterator[Text]:
     """Keep one pair per English and per French text: the most frequent."""
     ranked = sorted(pairs, key=lambda pair: (-counts[pair], pair))
@@ -233,7 +222,6 @@ def split_pairs(pairs: list[Text]) -> dict[str, list[Text]]:
 
 
 def train_subwords(sentences: Iterable[str]) -> bytes:
-    """Return a trained sentencepiece model that changes no character."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(sentences),
@@ -257,7 +245,10 @@ def main(folder: str) -> None:
         (normalize(english), normalize(french)) for english, french in texts
     )
     print(f"{counts.total()} paragraphs, {len(counts)} distinct")
-    faults = {pair: find_fault(*pair) for pair in counts}
+    faults = {
+        pair: next((name for name, has in FAULTS.items() if has(*pair)), "kept")
+        for pair in counts
+    }
     print(Counter(faults.values()))
     kept = keep_unique((p for p in counts if faults[p] == "kept"), counts)
     order = {pair: place for place, pair in enumerate(counts)}

@@ -39,8 +39,6 @@ Clock = Callable[[], float]
 def make_forward_call(
     attention: Callable, inputs: Sequence[Tensor]
 ) -> Callable[[], Tensor]:
-    """Return a call of a function of query, key and value, no gradients."""
-
     def call() -> Tensor:
         with torch.no_grad():
             return attention(*inputs[:3])
@@ -60,12 +58,15 @@ def make_training_call(
 def summarize_times(
     calls: Calls, rounds: int, clock: Clock = time.perf_counter
 ) -> dict[str, dict[str, float]]:
-    """Return the median and the least of each call's milliseconds."""
     found = {}
     for name, taken in time_calls(calls, rounds, clock=clock).items():
         ms = 1000 * torch.tensor(taken, dtype=torch.float64)
         found[name] = {"middle": float(ms.quantile(0.5)), "least": float(ms.min())}
     return found
+
+
+def measure_memory(calls: Calls) -> dict[str, int]:
+    return {name: measure_peak_bytes(call) for name, call in calls.items()}
 
 
 # Batch and length of a training step: one of them halved, or both changed.
@@ -83,13 +84,11 @@ class PlainBlock(nn.Module):
         self.down = nn.Linear(4 * width, width, bias=False)
 
     def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
-        """Return the block's output."""
         x = x + self.attention(x)
         return x + self.down(self.up(x).relu())
 
 
 def make_training_step(B: int, length: int) -> Callable[[], object]:
-    """Return a step's way there and back through one block."""
     with use_seed(0):
         block = PlainBlock(BLOCK_WIDTH, BLOCK_HEADS)
         x, upstream = torch.randn(2, B, length, BLOCK_WIDTH)
@@ -110,7 +109,6 @@ def draw_inputs(*shape: int) -> list[Tensor]:
 
 
 def measure_ceilings(rounds: int = 25) -> dict[str, float]:
-    """Return the rates of products and of a copy."""
     return {
         "float32": measure_product_rate(rounds=rounds),
         "copy": measure_copy_rate(rounds=rounds),
@@ -137,32 +135,26 @@ def measure_steps(length: int) -> dict[str, dict]:
         )
 
 
-def measure_layer_memory() -> dict[str, int]:
-    """Return the peak of one layer's attention, forwards and in training."""
-    given, sdpa = draw_inputs(*LAYER), F.scaled_dot_product_attention
-    calls = {
-        "attend": make_forward_call(attend, given),
-        "sdpa": make_forward_call(sdpa, given),
-        "attend, training": make_training_call(attend, given),
-    }
-    return {name: measure_peak_bytes(call) for name, call in calls.items()}
-
-
 @recorded(seeds=[0], lengths=LENGTHS, sizes={"H": H, "D": D})
 def attention_cost() -> dict:
     """Record ceilings, steps, memory, and training with other sizes."""
     results: dict = {"before": measure_ceilings()}
     results["steps"] = {str(n): measure_steps(n) for n in LENGTHS}
-    calls = {f"{B} x {n}": make_training_step(B, n) for B, n in BLOCK_STEPS}
+    calls: Calls = {f"{B} x {n}": make_training_step(B, n) for B, n in BLOCK_STEPS}
     results["training"] = summarize_times(calls, 5)
     results["after"] = measure_ceilings()
-    results["training, bytes"] = {n: measure_peak_bytes(x) for n, x in calls.items()}
-    return results | {"layer": measure_layer_memory()}
+    results["training, bytes"] = measure_memory(calls)
+    given, sdpa = draw_inputs(*LAYER), F.scaled_dot_product_attention
+    layer: Calls = {
+        "attend": make_forward_call(attend, given),
+        "sdpa": make_forward_call(sdpa, given),
+        "attend, training": make_training_call(attend, given),
+    }
+    return results | {"layer": measure_memory(layer)}
 
 
 B, MASK_HEADS, MASK_WINDOW = 1, 8, 256
 MASK_LENGTHS = (512, 1024, 2048, 4096)
-MASK_ROUNDS = 7
 
 
 def list_windowed(length: int) -> dict[str, Callable[..., Tensor]]:
@@ -185,31 +177,23 @@ def list_windowed(length: int) -> dict[str, Callable[..., Tensor]]:
     return made
 
 
-def list_causal(length: int) -> dict[str, Callable[..., Tensor]]:
-    """Return PyTorch's kernel with a causal mask, and with its own causal option."""
-    mask, sdpa = causal_mask(length, length), F.scaled_dot_product_attention
-    return {
-        "sdpa": lambda *qkv: sdpa(*qkv, attn_mask=mask),
-        "sdpa, is_causal": lambda *qkv: sdpa(*qkv, is_causal=True),
-    }
-
-
 def measure_masked(ways: dict[str, Callable[..., Tensor]], length: int) -> dict:
-    """Return time and memory of every implementation at one length."""
     inputs = draw_inputs(B, MASK_HEADS, length, D)
-    calls = {n: make_forward_call(way, inputs) for n, way in ways.items()}
-    return {
-        "bytes": {n: measure_peak_bytes(call) for n, call in calls.items()},
-        "forward": summarize_times(calls, MASK_ROUNDS),
-    }
+    calls: Calls = {n: make_forward_call(way, inputs) for n, way in ways.items()}
+    return {"bytes": measure_memory(calls), "forward": summarize_times(calls, ROUNDS)}
 
 
 @recorded(seeds=[0], threads=2, lengths=MASK_LENGTHS)
 def mask_cost() -> dict:
     """Record all ways to compute a window over the length, and SDPA's causal option."""
-    longest = MASK_LENGTHS[-1]
+    longest, sdpa = MASK_LENGTHS[-1], F.scaled_dot_product_attention
+    mask = causal_mask(longest, longest)
+    ways: dict[str, Callable[..., Tensor]] = {
+        "sdpa": lambda *qkv: sdpa(*qkv, attn_mask=mask),
+        "sdpa, is_causal": lambda *qkv: sdpa(*qkv, is_causal=True),
+    }
     return {
-        "causal": {str(longest): measure_masked(list_causal(longest), longest)},
+        "causal": {str(longest): measure_masked(ways, longest)},
         "window": {str(n): measure_masked(list_windowed(n), n) for n in MASK_LENGTHS},
     }
 
@@ -224,19 +208,13 @@ TILED: dict[str, Callable[..., Tensor]] = {
 
 
 def measure_tiled(length: int) -> dict[str, dict]:
-    """Return time and memory of every implementation at one length."""
     inputs = draw_inputs(B, MASK_HEADS, length, D)
-    made: dict[str, dict] = {}
-    for name, direction in (
-        ("forward", make_forward_call),
-        ("both", make_training_call),
-    ):
-        calls = {n: direction(attention, inputs) for n, attention in TILED.items()}
-        made[name] = summarize_times(calls, TILED_ROUNDS, CLOCK)
-        made[f"bytes, {name}"] = {
-            n: measure_peak_bytes(call) for n, call in calls.items()
-        }
-    return made
+    found: dict[str, dict] = {}
+    for name, make in (("forward", make_forward_call), ("both", make_training_call)):
+        calls: Calls = {n: make(attention, inputs) for n, attention in TILED.items()}
+        found[name] = summarize_times(calls, TILED_ROUNDS, CLOCK)
+        found[f"bytes, {name}"] = measure_memory(calls)
+    return found
 
 
 @recorded(seeds=[0])
@@ -262,7 +240,6 @@ def draw_normalized(batch: int, heads: int, length: int) -> list[Tensor]:
 
 
 def list_efficient(length: int, heads: int) -> dict[str, Attention]:
-    """Return every causal attention as a function of query, key and value."""
     beta = torch.full((B, heads, length), 0.5)
     rule = rules.window(length, length, WINDOW)
     layout = cover_rule(rule, length, length, min(BLOCK, length))
@@ -278,14 +255,13 @@ def list_efficient(length: int, heads: int) -> dict[str, Attention]:
 
 
 def measure_training(length: int) -> dict[str, dict]:
-    """Return time and memory of a training step of every implementation."""
     inputs = draw_normalized(B, EFFICIENT_HEADS, length)
     ways = list_efficient(length, EFFICIENT_HEADS)
     calls: Calls = {n: make_training_call(way, inputs) for n, way in ways.items()}
     rounds = EFFICIENT_ROUNDS if length < LONG else FEWER
     return {
         "ms": summarize_times(calls, rounds, CLOCK),
-        "bytes": {n: measure_peak_bytes(call) for n, call in calls.items()},
+        "bytes": measure_memory(calls),
     }
 
 
@@ -315,13 +291,6 @@ def list_steps(length: int) -> tuple[Calls, dict[str, int]]:
     }
 
 
-def measure_decoding(length: int) -> dict[str, dict]:
-    """Return the time of a decoding step, and the bytes that it keeps."""
-    calls, kept = list_steps(length)
-    with torch.no_grad():
-        return {"ms": summarize_times(calls, EFFICIENT_ROUNDS, CLOCK), "bytes": kept}
-
-
 @recorded(seeds=[0], clock=CLOCK.__name__)
 def efficient_cost() -> dict:
     """Record training and decoding over the length.
@@ -329,7 +298,11 @@ def efficient_cost() -> dict:
     Training is one causal attention forwards and backwards; decoding is one new
     position after n others, whose keys and values, or whose memory, are there.
     """
-    return {
-        "training": {str(n): measure_training(n) for n in EFFICIENT_LENGTHS},
-        "decoding": {str(n): measure_decoding(n) for n in EFFICIENT_LENGTHS},
-    }
+    decoding = {}
+    for n in EFFICIENT_LENGTHS:
+        calls, kept = list_steps(n)
+        with torch.no_grad():
+            times = summarize_times(calls, EFFICIENT_ROUNDS, CLOCK)
+        decoding[str(n)] = {"ms": times, "bytes": kept}
+    training = {str(n): measure_training(n) for n in EFFICIENT_LENGTHS}
+    return {"training": training, "decoding": decoding}

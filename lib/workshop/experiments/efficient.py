@@ -64,8 +64,11 @@ def build_model(study: Study, method: str, seed: int) -> MixerModel:
         return MixerModel(study.symbols, method)
 
 
-def train_model(study: Study, method: str, rate: float, seed: int) -> MixerModel:
-    """Return a trained model; the seed is that of the weights and batches."""
+def train_and_measure(study: Study, method: str, rate: float, seed: int) -> dict:
+    """Return a row: the training, its validation loss, its measures.
+
+    The seed is that of the weights and batches.
+    """
     model = build_model(study, method, seed)
     rng = torch.Generator().manual_seed(seed)
 
@@ -80,12 +83,7 @@ def train_model(study: Study, method: str, rate: float, seed: int) -> MixerModel
         lambda step: rate * compute_rate_factor((step + 1) / study.steps, WARMUP),
         CLIP,
     )
-    return model.eval()
-
-
-def train_and_measure(study: Study, method: str, rate: float, seed: int) -> dict:
-    """Return a row: the training, its validation loss, its measures."""
-    model = train_model(study, method, rate, seed)
+    model.eval()
     row = {"method": method, "rate": rate, "seed": seed}
     with torch.no_grad():
         return row | {"valid_loss": study.validate(model), **study.measure(model)}
@@ -130,13 +128,11 @@ def draw_pairs(
 
 
 def draw_recall_batch(rng: torch.Generator) -> Batch:
-    """Return sequences of one number of pairs, with equally many tokens."""
     pairs = PAIRS[int(torch.randint(len(PAIRS), (), generator=rng))]
     return draw_pairs(TOKENS // (3 * pairs), pairs, rng)
 
 
 def draw_test(seed: int, pairs: int) -> Batch:
-    """Return sequences that no training uses."""
     rng = torch.Generator().manual_seed(10**6 + seed)
     return draw_pairs(RECALL_TESTED, pairs, rng)
 
@@ -206,29 +202,18 @@ COPY_TIMES, COPY_STEPS, COPY_TESTED = (1, 2, 4), 500, 64
 
 
 def validate_copying(model: nn.Module) -> float:
-    """Return the cross-entropy (nats) at the trained length."""
     rng = torch.Generator().manual_seed(10**6 + 1)
     ids, wanted = draw_copying(COPY_TESTED, LENGTH // 2, rng)
     return float(compute_next_token_loss(model(ids), wanted))
 
 
 def measure_errors(model: nn.Module) -> dict[str, list[float]]:
-    """Return the share of symbols copied wrong at each length."""
-    return {
-        "error": [
-            measure_copying_error(model, LENGTH * times, COPY_TESTED)
-            for times in COPY_TIMES
-        ]
-    }
+    lengths = [LENGTH * times for times in COPY_TIMES]
+    return {"error": [measure_copying_error(model, n, COPY_TESTED) for n in lengths]}
 
 
-COPYING = Study(
-    SYMBOLS + 1,
-    COPY_STEPS,
-    partial(draw_batch, "copy"),
-    validate_copying,
-    measure_errors,
-)
+draw_copies = partial(draw_batch, "copy")
+COPYING = Study(SYMBOLS + 1, COPY_STEPS, draw_copies, validate_copying, measure_errors)
 
 
 @recorded(seeds=SEEDS)

@@ -6,7 +6,7 @@ Axes: A artists, B batch, N emoji, W words of a name
 import math
 from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 
 import torch
 import torch.nn.functional as F
@@ -44,7 +44,6 @@ def index_words() -> tuple[int, Int[Tensor, "N 2"]]:
 
 
 def pad_emoji(images: Float[Tensor, "*B 20 20"]) -> Float[Tensor, "*B 24 24"]:
-    """Return images with a white margin."""
     return F.pad(images, (MARGIN,) * 4, value=1.0)
 
 
@@ -84,11 +83,6 @@ class ContrastiveModel(nn.Module):
         return cosines * self.log_scale.clamp(max=-math.log(COLDEST)).exp()
 
 
-def rank_pairs(similarity: Float[Tensor, "B B"]) -> Int[Tensor, " B"]:
-    """Return how many columns are at least as similar to a row as its pair."""
-    return (similarity >= similarity.diagonal()[:, None]).sum(dim=1) - 1
-
-
 ENCODERS: dict[str, Callable[[], nn.Module]] = {
     "convolutions": lambda: ConvolutionEncoder(),
     "Vision Transformer": lambda: VisionTransformer(
@@ -98,7 +92,6 @@ ENCODERS: dict[str, Callable[[], nn.Module]] = {
 
 
 def load_artists(artists: list[str]) -> Float[Tensor, "A N 3 20 20"]:
-    """Return the emoji of some artists, from 0 to 1."""
     return torch.stack([load_emoji(x) for x in artists]) / 255
 
 
@@ -140,14 +133,10 @@ def train_model(encoder: str, held_out: str, seed: int) -> ContrastiveModel:
     drawn = load_artists([x for x in ARTISTS if x != held_out])
     with use_seed(seed):
         model = ContrastiveModel(ENCODERS[encoder](), index_words()[0])
-
-    def compute_loss(batch: Batch) -> Tensor:
-        return contrastive_loss(model(*batch))
-
     optimize(
         torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY),
         draw_batches(drawn, seed),
-        compute_loss,
+        lambda batch: contrastive_loss(model(*batch)),
         lambda step: RATE * compute_rate_factor(step / STEPS, WARMUP),
     )
     return model.eval()
@@ -155,13 +144,13 @@ def train_model(encoder: str, held_out: str, seed: int) -> ContrastiveModel:
 
 def measure_recall(similarity: Float[Tensor, "N N"]) -> dict:
     """Return recall at 1 and 5, both ways, of images (rows) and names."""
-    return {
-        direction: {str(k): float((rank_pairs(x) < k).double().mean()) for k in FIRST}
-        for direction, x in (
-            ("image to name", similarity),
-            ("name to image", similarity.T),
-        )
-    }
+    found: dict = {}
+    ways = {"image to name": similarity, "name to image": similarity.T}
+    for way, x in ways.items():
+        # How many others are at least as similar as the pair.
+        ranks = (x >= x.diagonal()[:, None]).sum(dim=1) - 1
+        found[way] = {str(k): float((ranks < k).double().mean()) for k in FIRST}
+    return found
 
 
 def compare_pixels(held_out: str) -> Float[Tensor, "N N"]:
@@ -173,7 +162,6 @@ def compare_pixels(held_out: str) -> Float[Tensor, "N N"]:
 
 @torch.no_grad()
 def measure_model(model: ContrastiveModel, held_out: str) -> dict:
-    """Return a model's recall of the held-out artist and of the others."""
     _, names = index_words()
     recall = {
         artist: measure_recall(model(pad_emoji(load_artists([artist])[0]), names))
@@ -195,12 +183,11 @@ def emoji_retrieval() -> dict:
         https://arxiv.org/abs/2103.00020. Departures: 288 images, a batch of 72
         different names, images that are turned, scaled, shifted and recolored.
     """
-    found: dict = {"pixels": {}, "parameters": {}, "models": {x: {} for x in ENCODERS}}
-    for name, runs in found["models"].items():
-        for held_out in ARTISTS:
-            models = [train_model(name, held_out, seed) for seed in SEEDS]
-            runs[held_out] = [measure_model(model, held_out) for model in models]
-        found["parameters"][name] = count_parameters(models[0].encoder)
-    for held_out in ARTISTS:
-        found["pixels"][held_out] = measure_recall(compare_pixels(held_out))
-    return found
+    models: dict = {x: {} for x in ENCODERS}
+    parameters = {}
+    for name, held_out in product(ENCODERS, ARTISTS):
+        trained = [train_model(name, held_out, seed) for seed in SEEDS]
+        models[name][held_out] = [measure_model(x, held_out) for x in trained]
+        parameters[name] = count_parameters(trained[0].encoder)
+    pixels = {x: measure_recall(compare_pixels(x)) for x in ARTISTS}
+    return {"pixels": pixels, "parameters": parameters, "models": models}

@@ -5,12 +5,13 @@ Axes: T positions
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from unittest import mock
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnbook.data.libreoffice import encode_characters
 from attnbook.diagnose import measure_leak
@@ -21,19 +22,13 @@ from attnbook.diagnose.head_alarms import (
     measure_heads,
 )
 from attnbook.models import modern_decoder
-from attnbook.models.modern_decoder import ModernDecoder
+from attnbook.models.modern_decoder import ModernDecoder, RotaryAttention
 from attnbook.positions.rotary import rotate_halves
 from attnbook.training.language_modeling import load_character_model
 from attnbook.training.loop import make_batch
 from attnbook.training.run import load_trained
 from workshop.experiments.record import recorded
-from workshop.experiments.smollm2 import (
-    SMOLLM2,
-    cut_passage,
-    list_sections,
-    load_model,
-    read_lines,
-)
+from workshop.experiments.smollm2 import SMOLLM2, cut_passages, load_model
 
 SEEDS = (0, 1, 2)
 REFERENCES = (
@@ -47,64 +42,50 @@ WORDS, PASSAGE = 256, 32
 SHORT = 6  # symbols of the inputs in the test of behavior
 
 
-@contextmanager
-def keep_weights(layers: Sequence[nn.Module]) -> Iterator[None]:
-    """Undo changes of the weights of some layers."""
-    kept = [{k: v.clone() for k, v in layer.state_dict().items()} for layer in layers]
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for layer, state in zip(layers, kept, strict=True):
-            layer.load_state_dict(state)
-
-
-def see_all(queries: int, keys: int, device: torch.device) -> Tensor:
-    """Return a mask that masks nothing out, in place of the causal one."""
-    return torch.ones(queries, keys, dtype=torch.bool, device=device)
-
-
 def replace_code(name: str, function: Callable) -> Callable:
     """Return a fault: another function in the module of the decoder's block."""
     return lambda model: mock.patch.object(modern_decoder, name, function)
 
 
 @contextmanager
-def unscale_all(model: ModernDecoder) -> Iterator[None]:
-    """Multiply all scores by the root of the width of a head."""
+def change_weights(model: ModernDecoder, change: Callable) -> Iterator[None]:
+    """Change the weights of all attention layers, and undo it."""
     layers = [block.attention for block in model.blocks]
-    with keep_weights(layers):
-        for layer in layers:
-            width = layer.query.weight.shape[0] // layer.heads
-            layer.query.weight.mul_(width**0.5)
-        yield
-
-
-@contextmanager
-def randomize_all(model: ModernDecoder) -> Iterator[None]:
-    """Replace the weights of all attention layers by random ones."""
-    layers = [block.attention for block in model.blocks]
+    kept = [{k: v.clone() for k, v in layer.state_dict().items()} for layer in layers]
     rng = torch.Generator().manual_seed(0)
-    with keep_weights(layers):
+    with torch.no_grad():
         for layer in layers:
-            for weight in layer.parameters():
-                drawn = torch.randn(weight.shape, generator=rng)
-                weight.copy_(drawn * weight.square().mean().sqrt())
+            change(layer, rng)
         yield
+    for layer, state in zip(layers, kept, strict=True):
+        layer.load_state_dict(state)
+
+
+def unscale(layer: RotaryAttention, rng: torch.Generator) -> None:
+    """Multiply all scores by the root of the width of a head."""
+    width = layer.query.weight.shape[0] // layer.heads
+    layer.query.weight.mul_(width**0.5)
+
+
+def randomize(layer: RotaryAttention, rng: torch.Generator) -> None:
+    for weight in layer.parameters():
+        drawn = torch.randn(weight.shape, generator=rng)
+        weight.copy_(drawn * weight.square().mean().sqrt())
 
 
 # Faults in all layers of a pretrained decoder.
 FAULTS: dict[str, Callable] = {
-    "scores not scaled": unscale_all,
-    "no causal mask": replace_code("causal_mask", see_all),
+    "scores not scaled": partial(change_weights, change=unscale),
+    "no causal mask": replace_code(
+        "causal_mask", lambda T, S, device: torch.ones(T, S, dtype=torch.bool)
+    ),
     "no positions": replace_code("rotate", lambda x, positions, base: x),
     "wrong pairs rotated": replace_code("rotate", rotate_halves),
-    "attention not loaded": randomize_all,
+    "attention not loaded": partial(change_weights, change=randomize),
 }
 
 
 def list_numbers(numbers: Numbers) -> dict[str, list[float]]:
-    """Return each number of all heads, layer by layer."""
     names = dict.fromkeys(name for table in numbers.values() for name in table)
     return {
         name: torch.cat([t[name] for t in numbers.values()]).tolist() for name in names
@@ -112,7 +93,6 @@ def list_numbers(numbers: Numbers) -> dict[str, list[float]]:
 
 
 def measure_speller(name: str) -> Numbers:
-    """Return the numbers of a recorded run's heads, on words of one length."""
     model, data, _ = load_trained(name)
     pairs = [
         pair
@@ -124,7 +104,6 @@ def measure_speller(name: str) -> Numbers:
 
 
 def measure_references() -> Iterator[dict]:
-    """Yield the numbers of the heads of the book's trained models."""
     for name in REFERENCES:
         yield {"model": name} | list_numbers(measure_speller(name))
     model = load_character_model()
@@ -134,7 +113,6 @@ def measure_references() -> Iterator[dict]:
 
 
 def derive_thresholds(rows: Sequence[dict]) -> dict[str, float]:
-    """Return the thresholds, to three significant digits."""
     found = {}
     for alarm, (name, large) in ALARMS.items():
         if name not in rows[0]:
@@ -146,7 +124,6 @@ def derive_thresholds(rows: Sequence[dict]) -> dict[str, float]:
 
 
 def measure_decoder(model: ModernDecoder, ids: Int[Tensor, "T"]) -> Numbers:
-    """Return the numbers of a decoder's heads, without removing any."""
     return measure_heads(model, lambda: model(ids[None]), effects=False)
 
 
@@ -156,7 +133,6 @@ def examine(
     ids: Int[Tensor, "T"],
     limits: Mapping[str, Mapping[str, float]],
 ) -> dict:
-    """Return how many heads raise an alarm, the loss, and the leak."""
     numbers = measure_decoder(model, ids)
     logits = model(ids[None])[0]
     raised = {}
@@ -179,11 +155,7 @@ def head_alarms() -> dict:
     """
     references = list(measure_references())
     model, tokenizer = load_model()
-    lines = read_lines()
-    first, *passages = (
-        cut_passage(tokenizer, lines, start, PASSAGE)
-        for start in list_sections(len(lines), 1 + len(SEEDS))
-    )
+    first, *passages = cut_passages(tokenizer, 1 + len(SEEDS), PASSAGE)
     own = derive_thresholds([list_numbers(measure_decoder(model, first))])
     book = derive_thresholds(references)
     limits = {"book": {k: book[k] for k in own}, "own": own}

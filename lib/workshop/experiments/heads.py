@@ -7,7 +7,6 @@ Axes: B batch, T positions, S items, H query heads, G groups, D width of a head,
 from collections.abc import Callable
 from functools import partial
 from itertools import chain, pairwise
-from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -36,9 +35,12 @@ WIDTH = 64
 
 
 def build_model(seed: int, heads: int, **settings) -> task.AssociativeRecallModel:
-    """Return a model with the first weights that a seed gives."""
     with use_seed(seed):
         return task.AssociativeRecallModel(heads, **settings)
+
+
+def measure_error(model: task.AssociativeRecallModel, **tables) -> float:
+    return float(compute_error_rates(model, **tables).mean())
 
 
 @recorded(seeds=SEEDS)
@@ -48,21 +50,12 @@ def heads_lookups() -> dict:
     def measure(heads: int, seed: int) -> dict:
         model = build_model(seed, heads)
         train(model, STEPS, seed)
-        return {"error": float(compute_error_rates(model).mean())}
+        return {"error": measure_error(model)}
 
     return {"rows": sweep(measure, heads=COUNTS, seed=SEEDS)}
 
 
 READOUT_STEPS, READOUT_RATE, READOUT_WIDTH = 4000, 3e-3, 512
-
-
-@torch.no_grad()
-def measure_weights_by_place(model: task.AssociativeRecallModel) -> list[float]:
-    """Return the mean weight on the item of each place, on tables unseen."""
-    tables = task.draw_tables(2000, torch.Generator().manual_seed(10**6))
-    _, weights = model(tables)
-    there = tables.addresses[:, None] == tables.queries[:, :, None]  # (B, N, S)
-    return (weights * there).sum(-1).mean(0).tolist()
 
 
 @recorded(seeds=SEEDS)
@@ -73,21 +66,21 @@ def heads_readout() -> dict:
         model = build_model(seed, 1)
         if readout == "two layers":
             with use_seed(seed):
-                read = nn.Sequential(
+                model.answer = nn.Sequential(  # type: ignore[assignment]
                     nn.Linear(WIDTH, READOUT_WIDTH),
                     nn.ReLU(),
                     nn.Linear(READOUT_WIDTH, task.QUERIES * task.SYMBOLS),
                 )
-            model.answer = read  # type: ignore[assignment]
         train(model, READOUT_STEPS, seed, READOUT_RATE)
-        return {
-            "error": float(compute_error_rates(model).mean()),
-            "weights": measure_weights_by_place(model),
-        }
+        tables = task.draw_tables(2000, torch.Generator().manual_seed(10**6))
+        with torch.no_grad():
+            _, weights = model(tables)
+        there = tables.addresses[:, None] == tables.queries[:, :, None]  # (B, N, S)
+        at = (weights * there).sum(-1).mean(0).tolist()  # the item of each place
+        return {"error": measure_error(model), "weights": at}
 
-    return {
-        "rows": sweep(measure, readout=("one linear layer", "two layers"), seed=SEEDS)
-    }
+    readouts = "one linear layer", "two layers"
+    return {"rows": sweep(measure, readout=readouts, seed=SEEDS)}
 
 
 # H, G and D. The parameters of the projections are 2 C D (H + G), the numbers
@@ -125,7 +118,6 @@ class TwoHeadSizesModel(SharedLookupModel):
         self.position = nn.Embedding(task.ITEMS, WIDTH)
 
     def forward(self, tables: task.LookupTables) -> tuple[Tensor, Tensor]:
-        """Return logits of each answer, and each head's weights."""
         positions = torch.arange(task.ITEMS)
         items = self.address(tables.addresses) + self.symbol(tables.symbols)
         items = items + self.position(positions)
@@ -156,31 +148,15 @@ def heads_shared() -> dict:
         with use_seed(seed):
             model = MODELS[task](*setting)
         train(model, STEPS, seed)
-        return {"error": float(compute_error_rates(model).mean())}
+        return {"error": measure_error(model)}
 
     settings = dict.fromkeys(chain(*SETTINGS.values()))
     rows = sweep(measure, task=MODELS, setting=settings, seed=SEEDS)
     return {"rows": rows, "settings": SETTINGS}
 
 
-Found = TypeVar("Found")
 CHOICE_WORDS = 1000  # held-out words on which the next head is chosen
 CHOICE_SEED = 2 * 10**6  # of the tables on which it is chosen
-
-
-def make_pruned_measure(
-    output: nn.Linear, heads: int, gone: set[int], measure: Callable[[], Found]
-) -> Found:
-    """Return a measure with some heads' columns of W_output set to 0."""
-    kept = output.weight.detach().clone()
-    try:
-        with torch.no_grad():
-            columns = output.weight.unflatten(1, (heads, -1))
-            columns[:, sorted(gone)] = 0
-        return measure()
-    finally:
-        with torch.no_grad():
-            output.weight.copy_(kept)
 
 
 def prune_greedily(
@@ -189,47 +165,50 @@ def prune_greedily(
     choose: Callable[[], float],
     test: Callable[[], float],
 ) -> dict[str, list]:
-    """Return the test errors of a greedy removal."""
-    without = partial(make_pruned_measure, output, heads)
+    """Return the test errors while the head that `choose` misses least is removed."""
+    kept = output.weight.detach().clone()
+
+    @torch.no_grad()
+    def measure_without(gone: set[int], measure: Callable[[], float]) -> float:
+        output.weight.unflatten(1, (heads, -1))[:, sorted(gone)] = 0
+        found = measure()
+        output.weight.copy_(kept)
+        return found
+
     gone: set[int] = set()
     curve = [{"error": test()}]
     while len(gone) < heads:
-        left = [h for h in range(heads) if h not in gone]
-        gone.add(min(left, key=lambda h: without(gone | {h}, choose)))
-        curve.append({"error": without(gone, test)})
+        left = {*range(heads)} - gone
+        gone.add(min(left, key=lambda h: measure_without(gone | {h}, choose)))
+        curve.append({"error": measure_without(gone, test)})
     return {"curve": curve}
 
 
-def prune_pronunciation(seed: int, heads: int) -> dict:
+def prune_pronunciation(seed: int, heads: int = 8) -> dict:
     """Return what removing heads costs a word-to-phoneme model."""
     model, data, _ = load_trained(f"cmudict_heads_{heads}_{seed}")
 
     def measure(pairs) -> float:
-        found = data.generate(model, pairs)
-        generated = [data.targets.decode(f.ids) for f in found]
-        table = count_errors_by_length(generated, pairs)
-        return compute_error_rate(table)
+        found = [data.targets.decode(f.ids) for f in data.generate(model, pairs)]
+        return compute_error_rate(count_errors_by_length(found, pairs))
 
-    pruned = prune_greedily(
+    return {"seed": seed} | prune_greedily(
         model.decoder.attention.attention.output,
         heads,
         lambda: measure(data.splits.valid[:CHOICE_WORDS]),
         lambda: measure(data.splits.test),
     )
-    return {"seed": seed, **pruned}
 
 
-def prune_lookups(seed: int, heads: int) -> dict:
+def prune_lookups(seed: int, heads: int = 8) -> dict:
     """Return what removing heads costs a model of several lookups."""
     model = build_model(seed, heads)
     train(model, STEPS, seed)
-    pruned = prune_greedily(
-        model.attention.output,
-        heads,
-        lambda: float(compute_error_rates(model, seed=CHOICE_SEED).mean()),
-        lambda: float(compute_error_rates(model).mean()),
+    choose = partial(measure_error, model, seed=CHOICE_SEED)
+    output = model.attention.output
+    return {"seed": seed} | prune_greedily(
+        output, heads, choose, partial(measure_error, model)
     )
-    return {"seed": seed, **pruned}
 
 
 @recorded(seeds=SEEDS)
@@ -241,8 +220,8 @@ def heads_pruning() -> dict:
         removing every remaining head in turn, not from gradients.
     """
     return {
-        "words": [prune_pronunciation(seed, heads=8) for seed in SEEDS],
-        "lookups": [prune_lookups(seed, heads=8) for seed in SEEDS],
+        "words": [*map(prune_pronunciation, SEEDS)],
+        "lookups": [*map(prune_lookups, SEEDS)],
     }
 
 
@@ -272,10 +251,7 @@ PROJECTIONS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
 
 
 def train_relation(version: str, relation: str, seed: int) -> dict[str, list[float]]:
-    """Train one version on one relation; return its errors after some steps.
-
-    An error is the share of wrong answers on 1,000 new sequences.
-    """
+    """Train one version on one relation; return its errors after some steps."""
     with use_seed(seed):
         model = RelationModel(NAMES, COLORS, PROJECTION_WIDTH, PROJECTIONS[version])
     rng = torch.Generator().manual_seed(seed)
@@ -307,14 +283,8 @@ def projections() -> dict:
     Each version is trained to find a name's successor in a circle, and to find its
     partner in a pair. Only the first relation has a direction.
     """
-    return {
-        "runs": sweep(
-            train_relation,
-            relation=RELATIONS,
-            version=PROJECTIONS,
-            seed=PROJECTION_SEEDS,
-        )
-    }
+    axes = {"relation": RELATIONS, "version": PROJECTIONS, "seed": PROJECTION_SEEDS}
+    return {"runs": sweep(train_relation, **axes)}
 
 
 LENGTHS, PATH_SEEDS, PATH_WIDTH = (2, 4, 8, 16, 32, 64, 128, 256, 512), range(5), 64
@@ -355,12 +325,8 @@ def path_length() -> dict:
     Source: the question is that of Vaswani et al. (2017), section 4 and table 1,
         https://arxiv.org/abs/1706.03762; the experiments are ours.
     """
-    return {
-        "first": {
-            kind: [
-                [measure_gradient_norm(kind, n, seed) for seed in PATH_SEEDS]
-                for n in LENGTHS
-            ]
-            for kind in LAYERS
-        }
+    norms = {
+        kind: [[measure_gradient_norm(kind, n, x) for x in PATH_SEEDS] for n in LENGTHS]
+        for kind in LAYERS
     }
+    return {"first": norms}

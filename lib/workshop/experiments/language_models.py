@@ -76,10 +76,7 @@ NORM_STEPS, NORM_RATE, MEAN = 160, 3e-3, 10
 
 
 def train_with_norm(norm: str, blocks: int, warmup: float, seed: int) -> dict:
-    """Train once: the loss, and the norms of the first step's gradients.
-
-    They are those of each block's last matrix.
-    """
+    """Train once: the loss, and the norms of the first step's gradients."""
     size = Size(32, 4, 128, blocks, residual=RESIDUALS[norm])
     model = build_character_model(seed, size)
     losses: list[float] = []
@@ -109,11 +106,8 @@ def norms_training() -> dict:
     Source: the question is that of Xiong et al. (2020), section 3,
         https://arxiv.org/abs/2002.04745; the experiments are ours.
     """
-    return {
-        "rows": sweep(
-            train_with_norm, seed=SEEDS, blocks=DEPTHS, warmup=WARMUPS, norm=RESIDUALS
-        )
-    }
+    axes = {"seed": SEEDS, "blocks": DEPTHS, "warmup": WARMUPS, "norm": RESIDUALS}
+    return {"rows": sweep(train_with_norm, **axes)}
 
 
 STABILITY_SIZE = Size(32, 4, 128, 2, residual=PreNorm)
@@ -136,19 +130,16 @@ STABILITY_RATES, STABILITY_STEPS, STABILITY_EVERY = (3e-3, 3e-2, 1e-1), 200, 10
 
 
 def build_variant(variant: str, seed: int) -> LanguageModel:
-    """Return a language model with one variant of scores."""
     model = build_character_model(seed, STABILITY_SIZE)
     with use_seed(seed):
+        sizes = STABILITY_SIZE.width, STABILITY_SIZE.heads
         for block in model.blocks:
-            block.attention = VARIANTS[variant](
-                STABILITY_SIZE.width, STABILITY_SIZE.heads
-            )
+            block.attention = VARIANTS[variant](*sizes)
     return model
 
 
 @torch.no_grad()
 def measure_scores(model: LanguageModel) -> dict[str, list[float]]:
-    """Return each block's mean entropy and largest score, on held-out text."""
     read, _ = cut_windows("valid", 97 * torch.arange(32), 64)
     mask = causal_mask(read.shape[1], read.shape[1], read.device)
     found: dict[str, list[float]] = {"entropy": [], "largest": []}
@@ -168,7 +159,6 @@ def measure_scores(model: LanguageModel) -> dict[str, list[float]]:
 
 
 def train_variant(variant: str, rate: float, seed: int) -> dict:
-    """Train once, looking at the attention every few steps."""
     model = build_variant(variant, seed)
     seen: list[dict] = []
     recent: list[float] = []
@@ -180,9 +170,8 @@ def train_variant(variant: str, rate: float, seed: int) -> dict:
             seen.append({"step": step + 1, "loss": mean, **measure_scores(model)})
             recent.clear()
 
-    train_language_model(
-        model, LanguageModelRecipe(STABILITY_STEPS, rate), seed, [each]
-    )
+    recipe = LanguageModelRecipe(STABILITY_STEPS, rate)
+    train_language_model(model, recipe, seed, [each])
     columns = {k: [point[k] for point in seen] for k in seen[0]}
     return {**columns, "valid_loss": compute_held_out_loss(model, "valid", 64)}
 
@@ -200,14 +189,8 @@ def stability_training() -> dict:
 
 # Each model has the changes of the one before, and one more.
 CHANGES = (
-    "block of 2017",
-    "pre-norm",
-    "RMSNorm",
-    "SwiGLU",
-    "RoPE",
-    "grouped queries",
-    "no biases",
-    "QK-norm",
+    *("block of 2017", "pre-norm", "RMSNorm", "SwiGLU"),
+    *("RoPE", "grouped queries", "no biases", "QK-norm"),
 )
 WIDTH, HEADS, GROUPS, HIDDEN, BLOCKS = 48, 4, 2, 192, 2
 LADDER_RATES, LADDER_STEPS, WINDOW = (3e-3, 1e-2), 240, 64
@@ -223,7 +206,6 @@ class PreRMSNorm(PreNorm):
 
     @staticmethod
     def make_final_norm(width: int) -> RMSNorm:
-        """Return the layer after the last block."""
         return RMSNorm(width)
 
 
@@ -256,7 +238,6 @@ def build_changed(last: str, seed: int) -> LanguageModel:
 
 
 def train_changed(model: str, rate: float, seed: int) -> dict:
-    """Train once; return what the model is and how well it predicts."""
     built = build_changed(model, seed)
     groups = built.blocks[0].attention.groups
     recipe = LanguageModelRecipe(LADDER_STEPS, rate, **LADDER_RECIPE)
@@ -270,9 +251,6 @@ def train_changed(model: str, rate: float, seed: int) -> dict:
 
 @recorded(seeds=SEEDS, steps=LADDER_STEPS, width=WIDTH, blocks=BLOCKS)
 def modern_decoder() -> dict:
-    """Record language models from the block of 2017 to a modern one.
-
-    Source: the changes are those of the chapter; the experiments are ours.
-    """
+    """Record language models from the block of 2017 to a modern one."""
     rows = sweep(train_changed, seed=SEEDS, rate=LADDER_RATES, model=CHANGES)
     return {"rows": rows, "changes": CHANGES, "rates": LADDER_RATES}

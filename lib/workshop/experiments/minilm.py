@@ -96,7 +96,6 @@ def encode(
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:
-    """Return the model's weights, if the file is the one that is meant."""
     path = folder / "model.safetensors"
     if not path.is_file():
         raise ValueError(
@@ -107,9 +106,7 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
 
 
 @recorded(
-    seeds=[],
-    model="sentence-transformers/all-MiniLM-L6-v2, Apache-2.0",
-    sha256=SHA256,
+    seeds=[], model="sentence-transformers/all-MiniLM-L6-v2, Apache-2.0", sha256=SHA256
 )
 def minilm_maps() -> dict:
     """Record every head's weights on the sentences."""

@@ -3,12 +3,12 @@
 Axes: B batch, S source symbols, E value width
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
-from torch import Tensor, nn
 
-from attnbook.attention.recurrent import AdditiveAttention, context
+from attnbook.attention.recurrent import context
 from attnbook.data import Splits, grammar
 from attnbook.models.devices import use_seed
 from attnbook.models.recurrent import (
@@ -25,100 +25,57 @@ from workshop.experiments.scoring import score_alignment
 SEEDS, EPOCHS, TRAINED, HELD_OUT = (0, 1, 2), 6, 6000, 200
 
 
-class DecoderVariant(BahdanauDecoder):
-    """A decoder with one hook for each thing that a mistake can change."""
-
-    def attend(self, scores: Tensor, memory) -> tuple[Tensor, Tensor]:
-        """Return context vectors (B, 1, E) and weights (B, 1, S)."""
-        return context(scores, memory.states, memory.lengths)
-
-    def pass_state(self, state: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return the state that the recurrent step starts from."""
-        return tuple(state)
-
-    def _run_step(self, word, state, keys, memory):
-        scores = self.attention(state[0][:, None], keys)
-        vectors, weights = self.attend(scores, memory)
-        output, state = run_recurrent(
-            self.recurrent, torch.cat([word, vectors], dim=-1), self.pass_state(state)
-        )
-        return output, vectors, weights, state
+FAULTS = (
+    *("right", "softmax over the wrong axis", "padding not masked"),
+    *("state not passed on", "backward state dropped", "ReLU for tanh"),
+)
 
 
-class WrongAxisDecoder(DecoderVariant):
-    """Softmax over the queries, of which a step has one."""
+class FaultyDecoder(BahdanauDecoder):
+    """A decoder with one of FAULTS, and the weights of the right one."""
 
-    def attend(self, scores, memory):
-        """Return a sum of values, and weights that are all 1."""
-        weights = scores.softmax(1) * memory.padding_mask()[:, None]
-        return weights @ memory.states, weights
-
-
-class UnmaskedDecoder(DecoderVariant):
-    """Softmax over real and padded positions."""
-
-    def attend(self, scores, memory):
-        """Return the average over all positions."""
-        weights = scores.softmax(-1)
-        return weights @ memory.states, weights
-
-
-class StatelessDecoder(DecoderVariant):
-    """The recurrent step starts from zeros."""
-
-    def pass_state(self, state):
-        return tuple(torch.zeros_like(x) for x in state)
-
-
-class ForwardStateDecoder(DecoderVariant):
-    """The first state is made from the forward direction."""
+    def __init__(self, fault: str, *sizes: int, **more: int):
+        super().__init__(*sizes, **more)
+        self.fault = fault
 
     def start(self, memory):
-        """Return the first state, and the keys, projected once."""
+        if self.fault != "backward state dropped":
+            return super().start(memory)
         forward = memory.last[:, : memory.last.shape[1] // 2]
         first = (torch.tanh(bridge(forward)) for bridge in self.bridges)
         return (*first, self.attention.key(memory.states))
 
+    def _run_step(self, word, state, keys, memory):
+        query = state[0][:, None]
+        scores = self.attention(query, keys)
+        if self.fault == "ReLU for tanh":
+            hidden = self.attention.query(query)[:, :, None] + keys[:, None]
+            scores = hidden.relu() @ self.attention.v
+        vectors, weights = context(scores, memory.states, memory.lengths)
+        if self.fault == "padding not masked":
+            weights = scores.softmax(-1)
+            vectors = weights @ memory.states
+        if self.fault == "softmax over the wrong axis":  # a step has one query
+            weights = scores.softmax(1) * memory.padding_mask()[:, None]
+            vectors = weights @ memory.states
+        if self.fault == "state not passed on":
+            state = [torch.zeros_like(x) for x in state]
+        given = torch.cat([word, vectors], dim=-1)
+        output, state = run_recurrent(self.recurrent, given, tuple(state))
+        return output, vectors, weights, state
 
-class ReluAttention(AdditiveAttention):
-    """Additive scores with ReLU in the place of tanh."""
 
-    def forward(self, query, keys):
-        """Return the scores of queries against keys already projected."""
-        hidden = self.query(query)[:, :, None] + keys[:, None]
-        return torch.relu(hidden) @ self.v
-
-
-class ReluDecoder(DecoderVariant):
-    """ReLU in the alignment model."""
-
-    def __init__(self, symbols, embedding, hidden, memory, **sizes):
-        super().__init__(symbols, embedding, hidden, memory, **sizes)
-        self.attention.__class__ = ReluAttention  # same weights, other activation
-
-
-DECODERS = {
-    "right": DecoderVariant,
-    "softmax over the wrong axis": WrongAxisDecoder,
-    "padding not masked": UnmaskedDecoder,
-    "state not passed on": StatelessDecoder,
-    "backward state dropped": ForwardStateDecoder,
-    "ReLU for tanh": ReluDecoder,
-}
+DECODERS = {fault: partial(FaultyDecoder, fault) for fault in FAULTS}
 
 
 def draw_task() -> Task:
     """Return 6,000 sentences of 3 to 8 words, 200 to choose, 400 to test."""
-    pairs = grammar.load_short(8)
-    parts = (
-        pairs[:TRAINED],
-        pairs[TRAINED : TRAINED + HELD_OUT],
-        pairs[TRAINED + HELD_OUT :],
-    )
+    pairs, end = grammar.load_short(8), TRAINED + HELD_OUT
+    parts = pairs[:TRAINED], pairs[TRAINED:end], pairs[end:]
     return Task(Splits(*map(tuple, parts)))
 
 
-def build_model(data: Task, decoder: type[nn.Module], seed: int) -> EncoderDecoder:
+def build_model(data: Task, decoder: Callable, seed: int) -> EncoderDecoder:
     """Return a new model of the size that chapter 2 trains."""
     with use_seed(seed):
         encoder = Encoder(len(data.sources), embedding=48, hidden=48)
@@ -126,38 +83,27 @@ def build_model(data: Task, decoder: type[nn.Module], seed: int) -> EncoderDecod
     return EncoderDecoder(encoder, made)
 
 
-def measure_decoder(data: Task, model: EncoderDecoder, seed: int) -> dict:
-    """Train a model; return its losses and its test scores."""
-    trainer = Trainer(
-        model,
-        data.encode(data.splits.train),
-        data.encode(data.splits.valid),
-        Recipe(EPOCHS, size=64, rate=6e-3, seed=seed),
-    )
-    history = trainer.run(progress=False)
-    tested: Sequence = data.splits.test
-    outputs = [data.targets.decode(f.ids) for f in data.generate(model, tested)]
-    right = sum(o == p.target for o, p in zip(outputs, tested, strict=True))
-    return {
-        "valid_loss": [h["valid_loss"] for h in history],
-        "sentences_right": right / len(tested),
-        **score_alignment(data, model, tested),
-    }
-
-
 @recorded(seeds=SEEDS)
 def decoder_mistakes() -> dict:
     """Record six decoders, five of them wrong, trained to the end.
-
-    Each decoder is trained like the right one, on the same sentences, for as many
-    epochs, with three seeds; the losses of every epoch and the test scores are
-    recorded.
 
     Source: the mistakes are from the public threads that chapter 2 links.
     """
     data = draw_task()
 
+    tested: Sequence = data.splits.test
+
     def measure(decoder: str, seed: int) -> dict:
-        return measure_decoder(data, build_model(data, DECODERS[decoder], seed), seed)
+        model = build_model(data, DECODERS[decoder], seed)
+        recipe = Recipe(EPOCHS, size=64, rate=6e-3, seed=seed)
+        pairs = map(data.encode, (data.splits.train, data.splits.valid))
+        history = Trainer(model, *pairs, recipe).run(progress=False)
+        outputs = [data.targets.decode(f.ids) for f in data.generate(model, tested)]
+        right = sum(o == p.target for o, p in zip(outputs, tested, strict=True))
+        return {
+            "valid_loss": [h["valid_loss"] for h in history],
+            "sentences_right": right / len(tested),
+            **score_alignment(data, model, tested),
+        }
 
     return {"runs": sweep(measure, decoder=DECODERS, seed=SEEDS)}

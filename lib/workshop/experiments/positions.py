@@ -108,7 +108,6 @@ class AttentionOnlyTransformer(nn.Module):
         }.get(method, lambda: None)()
 
     def rescale(self, frequencies: Float[Tensor, " P"]) -> None:
-        """Set the rotary frequencies ("rope" only)."""
         for layer in self.layers:
             layer.frequencies = frequencies
 
@@ -140,7 +139,6 @@ def draw_copying(
 def draw_windows(
     count: int, length: int, rng: torch.Generator
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
-    """Return random windows of the training text and what comes next."""
     last = len(encode_characters("train")[0]) - length
     starts = torch.randint(last, (count,), generator=rng)
     return cut_windows("train", starts, length)
@@ -183,7 +181,6 @@ def train(
 
 @torch.no_grad()
 def measure_copying_error(model: nn.Module, length: int, count: int = 64) -> float:
-    """Return the share of symbols copied wrong in texts of this length."""
     rng = torch.Generator().manual_seed(10**6)
     wrong = []
     for _ in range(count // 16):
@@ -195,7 +192,6 @@ def measure_copying_error(model: nn.Module, length: int, count: int = 64) -> flo
 
 @torch.no_grad()
 def measure_reading_loss(model: nn.Module, length: int, count: int = 128) -> float:
-    """Return the loss, in nats, of the same characters after more or less text."""
     text, _ = encode_characters("test")
     gap = (len(text) - LONGEST - 1) // count
     ends = LONGEST + gap * torch.arange(count)
@@ -214,11 +210,11 @@ MEASURES = {"copy": measure_copying_error, "text": measure_reading_loss}
 
 # What is done to a model trained with rotary positions before it reads texts
 # that are s times longer: its frequencies.
-def measure(task: str, model: AttentionOnlyTransformer, rates=None) -> list[float]:
-    """Return the error or loss at each length, with other frequencies if given.
+SCALINGS = {"interpolated": interpolate_positions, "ntk-aware": scale_ntk_aware}
 
-    `rates` returns the frequencies for a text that is s times longer.
-    """
+
+def measure(task: str, model: AttentionOnlyTransformer, rates=None) -> list[float]:
+    """Return the error or loss at each length, with frequencies `rates(s)` if given."""
     found = []
     for times in TIMES:
         if rates:
@@ -232,10 +228,7 @@ def train_and_measure(task: str, method: str, seed: int) -> dict[str, list[float
     model = train(task, method, seed, STEPS[task])
     found = {method: measure(task, model)}
     if method == "rope":
-        for name, scale in (
-            ("interpolated", interpolate_positions),
-            ("ntk-aware", scale_ntk_aware),
-        ):
+        for name, scale in SCALINGS.items():
             found[f"rope, {name}"] = measure(task, model, partial(scale, HEAD))
     return found
 
@@ -283,11 +276,7 @@ def rescale_part(part: str, factor: int) -> Float[Tensor, "P"]:
 
 
 def train_with_setting(task: str, setting: str, seed: int) -> dict[str, list[float]]:
-    """Train once and measure at every length; the usual base rescaled, too.
-
-    By length with Llama 3.1's scaling; at the trained length and at twice it with
-    parts of the pairs divided by two.
-    """
+    """Train once and measure at every length; the usual base rescaled, too."""
     rates = SETTINGS[setting]
     model = train(task, "rope", seed, STEPS[task], lambda x: x.rescale(rates))
     found = {setting: measure(task, model)}
@@ -297,9 +286,8 @@ def train_with_setting(task: str, setting: str, seed: int) -> dict[str, list[flo
         )
         for part in PARTS:
             model.rescale(rescale_part(part, 2))
-            found[f"{part} halved"] = [
-                MEASURES[task](model, LENGTH * times) for times in (1, 2)
-            ]
+            errors = [MEASURES[task](model, LENGTH * times) for times in (1, 2)]
+            found[f"{part} halved"] = errors
     return found
 
 
@@ -307,11 +295,7 @@ def train_with_setting(task: str, setting: str, seed: int) -> dict[str, list[flo
 def rotary_settings_copy() -> dict:
     """Record the share of symbols copied wrong for each setting.
 
-    The model, tasks, steps and seeds are those of `extrapolation`; only the
-    frequencies of the rotations differ.
-
-    Source: the question is that of Press et al. (2022), section 1,
-        https://arxiv.org/abs/2108.12409; the experiments are ours.
+    Only the frequencies of the rotations differ from `extrapolation_copy`'s.
     """
     return train_all("copy", SETTINGS, train_with_setting)
 

@@ -6,15 +6,13 @@ Axes: B batch, S keys, D width of query and key, E value width
 """
 
 from collections.abc import Callable
+from itertools import product
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attnbook.attention.scaled_dot_product import (
-    attention_weights,
-    scores_gradient,
-)
+from attnbook.attention.scaled_dot_product import attention_weights, scores_gradient
 from attnbook.models.devices import use_seed
 from attnbook.models.lookup_models import LookupBatch, LookupModel, draw_lookup
 from attnbook.training.loop import optimize
@@ -63,14 +61,9 @@ def compute_factor(variant: str, width: int) -> float:
     return width**-0.5 if variant == "scaled" else 1.0
 
 
-def build_model(variant: str, width: int, symbols: int = 32) -> LookupModel:
-    """Return the model to train, from the global seed."""
-    model = LookupModel(
-        *(symbols, symbols, symbols),
-        width=width,
-        value=64,
-        scale=compute_factor(variant, width),
-    )
+def build_model(variant: str, width: int) -> LookupModel:
+    scale = compute_factor(variant, width)
+    model = LookupModel(32, 32, 32, width=width, value=64, scale=scale)
     if variant == "shrunk":
         with torch.no_grad():
             for table in model.query, model.key:
@@ -87,7 +80,6 @@ def compute_loss_and_weights(model: LookupModel, task) -> tuple[Tensor, Tensor, 
 
 
 def train(variant: str, width: int, kind: str, rate: float, seed: int) -> dict:
-    """Train a model to look up, and return what became of it."""
     with use_seed(seed):
         model = build_model(variant, width)
     optimisers: dict[str, Callable] = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
@@ -113,13 +105,11 @@ def train(variant: str, width: int, kind: str, rate: float, seed: int) -> dict:
 def scaling_gradients() -> dict:
     """Record sizes of weights and gradients over D, with and without 1/√D."""
     results = {}
-    for variant in VARIANTS[:2]:
-        for width in WIDTHS:
-            scale = compute_factor(variant, width)
-            draws = [measure_gradients(width, scale, n) for n in range(DRAWS)]
-            results[f"{variant} {width}"] = {
-                k: [draw[k] for draw in draws] for k in draws[0]
-            }
+    for variant, width in product(VARIANTS[:2], WIDTHS):
+        scale = compute_factor(variant, width)
+        draws = [measure_gradients(width, scale, n) for n in range(DRAWS)]
+        found = {k: [draw[k] for draw in draws] for k in draws[0]}
+        results[f"{variant} {width}"] = found
     return results
 
 
@@ -127,11 +117,8 @@ def scaling_gradients() -> dict:
 def scaling_training() -> dict:
     """Record a model that only attends, trained with and without 1/√D."""
     results = {}
-    for kind, rate in RECIPES:
-        for width in TRAINED_WIDTHS:
-            for variant in VARIANTS:
-                runs = [train(variant, width, kind, rate, n) for n in SEEDS]
-                results[f"{kind} {rate:g} {width} {variant}"] = {
-                    k: [made[k] for made in runs] for k in runs[0]
-                }
+    for (kind, rate), width, variant in product(RECIPES, TRAINED_WIDTHS, VARIANTS):
+        runs = [train(variant, width, kind, rate, n) for n in SEEDS]
+        found = {k: [made[k] for made in runs] for k in runs[0]}
+        results[f"{kind} {rate:g} {width} {variant}"] = found
     return results

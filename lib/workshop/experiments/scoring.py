@@ -44,7 +44,6 @@ def make_validation_metrics(name: str, data: Task) -> Callable[[nn.Module], dict
 
 
 def score_test_set(name: str, data: Task, model: nn.Module, attention: bool) -> dict:
-    """Return the results on the test set (and the grammar's long one)."""
     if name == "libreoffice":
         return score_translation(data, model)
     results = score_sequences(data, model, data.splits.test)
@@ -58,7 +57,6 @@ def score_test_set(name: str, data: Task, model: nn.Module, attention: bool) -> 
 
 
 def score_sequences(data: Task, model: nn.Module, pairs: Sequence[Pair]) -> dict:
-    """Return error rates of greedy decoding, overall and by length."""
     decoded = [data.targets.decode(f.ids) for f in data.generate(model, pairs)]
     table = count_errors_by_length(decoded, pairs)
     return {
@@ -69,14 +67,12 @@ def score_sequences(data: Task, model: nn.Module, pairs: Sequence[Pair]) -> dict
 
 
 def score_alignment(data: Task, model: nn.Module, pairs: Sequence) -> dict:
-    """Return the alignment error rate."""
     known = [p.sure for p in pairs], [p.possible for p in pairs]
     links = predict_links(data, model, pairs)
     return {"alignment_error": alignment_error_rate(links, *known)}
 
 
 def score_translation(data: Task, model: nn.Module) -> dict:
-    """Return BLEU of greedy and beam search, and by length."""
     pairs = data.splits.test
     found = data.generate(model, pairs)
     outputs = [libreoffice.join_pieces(data.targets.decode(f.ids)) for f in found]

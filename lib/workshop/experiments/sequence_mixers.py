@@ -64,7 +64,6 @@ class SequenceMixer(nn.Module):
         self.output = nn.Linear(width, width, bias=False)
 
     def project(self, x: Input) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the heads' queries, keys and values (B, H, T, D)."""
         projected = convolve_causally(self.inputs(x), self.short)
         query, key, value = (
             split_heads(part, self.heads) for part in projected.chunk(3, -1)
@@ -83,7 +82,6 @@ class SoftmaxMixer(SequenceMixer):
     """Softmax attention to all positions up to the query's own."""
 
     def mask(self, T: int, device: torch.device) -> Bool[Tensor, "T T"]:
-        """Return True where a query can attend."""
         return causal(T, T, device)
 
     def mix(self, query: Heads, key: Heads, value: Heads, x: Input) -> Heads:
@@ -99,7 +97,6 @@ class WindowMixer(SoftmaxMixer):
         self.size = size
 
     def mask(self, T: int, device: torch.device) -> Bool[Tensor, "T T"]:
-        """Return True where a query can attend."""
         return window(T, T, self.size, device)
 
 
@@ -121,7 +118,6 @@ class DeltaMixer(SequenceMixer):
         return None
 
     def mix(self, query: Heads, key: Heads, value: Heads, x: Input) -> Heads:
-        """Return what the queries read from the memory, normalized."""
         query, key = (F.normalize(part, dim=-1) for part in (query, key))
         beta = self.beta(x).sigmoid().transpose(1, 2)
         rate = self.log_decay(x)
@@ -138,7 +134,6 @@ class GatedDeltaMixer(DeltaMixer):
         nn.init.constant_(self.decay.bias, OPEN)
 
     def log_decay(self, x: Input) -> Tensor | None:
-        """Return the rates of the memories' decay (B, H, T, 1)."""
         return F.logsigmoid(self.decay(x)).transpose(1, 2)[..., None]
 
 
@@ -162,7 +157,6 @@ class MixerBlock(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
 
     def forward(self, x: Input) -> Input:
-        """Return x after both sublayers."""
         x = x + self.mixer(self.norms[0](x))
         return x + self.feed_forward(self.norms[1](x))
 

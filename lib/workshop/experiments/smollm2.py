@@ -70,12 +70,10 @@ def load_model(
 
 
 def read_lines() -> list[str]:
-    """Return the English sentences of the training split, page by page."""
     return [pair.source[0] for pair in libreoffice.load_text().train]
 
 
 def list_sections(lines: int, count: int) -> list[int]:
-    """Return the first lines of sections of equal length."""
     return [i * lines // count for i in range(count)]
 
 
@@ -88,6 +86,15 @@ def cut_passage(
     return torch.tensor(tokenizer.encode(text).ids[:length])
 
 
+def cut_passages(
+    tokenizer: "Tokenizer", count: int, length: int, after: int = 0
+) -> list[Int[Tensor, "T"]]:
+    """Return passages that start some lines after the beginnings of sections."""
+    lines = read_lines()
+    starts = [i + after for i in list_sections(len(lines), count)]
+    return [cut_passage(tokenizer, lines, start, length) for start in starts]
+
+
 START = 0  # <|endoftext|>, which separates the texts in pre-training
 SPECIAL = 17  # the first symbols, which are not text
 LENGTHS = (24, 32, 40)  # N
@@ -95,14 +102,12 @@ EACH = 4  # sequences of each length
 
 
 def draw_tokens(seed: int, count: int, symbols: int) -> Int[Tensor, " N"]:
-    """Return different random symbols, none of them special."""
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(symbols - SPECIAL, generator=generator)
     return order[:count] + SPECIAL
 
 
 def draw_repeated(seed: int, count: int, symbols: int) -> Int[Tensor, " T"]:
-    """Return the start symbol and the same random tokens twice."""
     tokens = draw_tokens(seed, count, symbols)
     return torch.cat([torch.tensor([START]), tokens, tokens])
 
@@ -125,10 +130,8 @@ def draw_batches(
 
 def cut_texts(tokenizer, count: int, length: int) -> Int[Tensor, "B T"]:
     """Return ordinary text: the start symbol and the first tokens of sections."""
-    lines = read_lines()
-    starts = list_sections(len(lines), count)
-    found = [cut_passage(tokenizer, lines, start, length - 1) for start in starts]
-    return F.pad(torch.stack(found), (1, 0), value=START)
+    found = torch.stack(cut_passages(tokenizer, count, length - 1))
+    return F.pad(found, (1, 0), value=START)
 
 
 @torch.no_grad()
@@ -206,7 +209,6 @@ class Layer(NamedTuple):
         return scores.masked_fill_(~self.causal, -torch.inf).softmax(-1)
 
     def at(self, rows: Int[Tensor, "R"]) -> "Layer":
-        """Return the same with some of all queries."""
         return self._replace(
             query=self.query[:, :, rows], rows=rows, causal=self.causal[rows]
         )
@@ -253,7 +255,6 @@ class SelectedAttention(RotaryAttention):
         cache: Cache | None = None,
         mask: Bool[Tensor, "..."] | None = None,
     ) -> tuple[Float[Tensor, "B T C"], Cache]:
-        """Return attention to the selected keys; without a cache."""
         query, key, value = self.project(x, x)
         rows = torch.arange(x.shape[1], device=x.device)
         causal = causal_mask(len(rows), len(rows), x.device)
@@ -279,19 +280,13 @@ def count_keys(kept: Bool[Tensor, "B H T T"], groups: int) -> Float[Tensor, "2"]
     return torch.stack([x.sum(-1, dtype=torch.float).mean() for x in (late, union)])
 
 
-def list_attention(model: ModernDecoder) -> list[SelectedAttention]:
-    return [block.attention for block in model.blocks]
-
-
 def set_selection(model: ModernDecoder, select: Selection) -> None:
-    """Let every layer of a model select its keys with a function."""
-    for index, attention in enumerate(list_attention(model)):
-        attention.select, attention.index = select, index
+    for index, block in enumerate(model.blocks):
+        block.attention.select, block.attention.index = select, index
 
 
 @torch.no_grad()
 def compute_losses(model: ModernDecoder, ids: Int[Tensor, "T"]) -> Float[Tensor, "_"]:
-    """Return the cross-entropy (nats) of each symbol of the second half."""
     half = len(ids) // 2
     logits = compute_logits(model, model.embed(ids[None]), rows=slice(half, -1))[0]
     return F.cross_entropy(logits, ids[half + 1 :], reduction="none")
@@ -305,9 +300,16 @@ def measure_selection(
     losses, counts = [], []
     for ids in passages:
         losses.append(float(compute_losses(model, ids).mean()))
-        counts.extend(x.counts for x in list_attention(model))
+        counts.extend(block.attention.counts for block in model.blocks)
     mean = torch.stack(counts).mean(dim=0).tolist()
     return {"losses": losses} | dict(zip(("keys", "group_keys"), mean, strict=True))
+
+
+def measure_variants(model: ModernDecoder, passages, variants) -> list[dict]:
+    return [
+        {"name": x.name} | measure_selection(model, passages, x.select)
+        for x in variants
+    ]
 
 
 EVERY, SHARE = 4, 0.9  # of the queries of the second half, and of their weight
@@ -321,19 +323,31 @@ class Variant(NamedTuple):
 
 
 def keep_window(size: int, sinks: int, length: int) -> Variant:
-    """Return the last `size` keys, the query's own among them, and the first."""
     mask = masks.window(length, length, size) | masks.sinks(length, length, sinks)
     name = f"window {size}, {sinks} sink{'' if sinks == 1 else 's'}"
     return Variant(name, lambda layer: mask[layer.rows])
 
 
+def keep_in_chunks(name: str, select: Selection) -> Variant:
+    return Variant(name, select_in_chunks(select))
+
+
 def keep_top(count: int) -> Variant:
     """Return an oracle: the keys with the largest weights of each head."""
+    return keep_in_chunks(
+        f"oracle top {count}",
+        lambda layer: select_top_keys(layer.compute_weights(), layer.causal, count),
+    )
 
-    def select(layer: Layer) -> Bool[Tensor, "B H R T"]:
-        return select_top_keys(layer.compute_weights(), layer.causal, count)
 
-    return Variant(f"oracle top {count}", select_in_chunks(select))
+def keep_shared_top(count: int) -> Variant:
+    """Return an oracle for all heads: the largest mean weights."""
+
+    def select(layer: Layer) -> Bool[Tensor, "B 1 R T"]:
+        mean = layer.compute_weights().mean(dim=1, keepdim=True)
+        return select_top_keys(mean, layer.causal, count)
+
+    return keep_in_chunks(f"shared oracle top {count}", select)
 
 
 def keep_top_blocks(count: int, size: int = PAGE) -> Variant:
@@ -343,13 +357,13 @@ def keep_top_blocks(count: int, size: int = PAGE) -> Variant:
         blocks = sum_over_blocks(layer.compute_weights(), size)
         return select_top_blocks(blocks, layer.causal, count, size)
 
-    return Variant(f"oracle {count} blocks of {size}", select_in_chunks(select))
+    return keep_in_chunks(f"oracle {count} blocks of {size}", select)
 
 
 def keep_mean_blocks(count: int, size: int = PAGE, first: int = 0) -> Variant:
     """Return the blocks whose mean key has the largest product with a query.
 
-    The query's own block is one of the `count`, and with `first` 1 the first block.
+    With `first` 1, the first block is always one of them.
     """
 
     def select(layer: Layer) -> Bool[Tensor, "B H R T"]:
@@ -358,11 +372,10 @@ def keep_mean_blocks(count: int, size: int = PAGE, first: int = 0) -> Variant:
         return select_top_blocks(scores, layer.causal, count, size)
 
     name = f"mean keys, {count} blocks of {size}"
-    return Variant(name + (", the first among them" if first else ""), select)
+    return keep_in_chunks(name + (", the first among them" if first else ""), select)
 
 
 def list_variants() -> list[Variant]:
-    """Return what is compared, full attention first."""
     return [
         Variant("full", select_all),
         *(keep_window(size, n, LENGTH) for size in (64, 256) for n in (0, 1, 4)),
@@ -371,14 +384,6 @@ def list_variants() -> list[Variant]:
         keep_mean_blocks(8),
         keep_mean_blocks(8, first=1),
     ]
-
-
-def count_needed_keys(
-    weights: Float[Tensor, "*B R T"], share: float = SHARE
-) -> Int[Tensor, "*B R"]:
-    """Return how few keys carry a share of each query's weight."""
-    ordered = weights.sort(dim=-1, descending=True).values
-    return (ordered.cumsum(dim=-1) < share).sum(dim=-1) + 1
 
 
 @torch.no_grad()
@@ -395,11 +400,13 @@ def count_keys_for_most_weight(model: ModernDecoder, ids: Int[Tensor, "T"]) -> d
         weights = layer.at(rows).compute_weights()
         rest = weights[..., 1:] / weights[..., 1:].sum(dim=-1, keepdim=True)
         for table, x in zip(found.values(), (weights, rest), strict=True):
-            table.append(count_needed_keys(x)[0].median(-1).values.tolist())
+            ordered = x.sort(dim=-1, descending=True).values
+            needed = (ordered.cumsum(dim=-1) < SHARE).sum(dim=-1) + 1
+            table.append(needed[0].median(-1).values.tolist())
         return layer.causal
 
     set_selection(model, look)
-    run_blocks(model, ids)
+    list_block_inputs(model, ids[None])
     return found
 
 
@@ -416,7 +423,7 @@ def smollm2_keys() -> dict:
         (2025), https://arxiv.org/abs/2502.13189
     """
     model, tokenizer = load_model(SelectedAttention)
-    passages = cut_measured_passages(tokenizer)
+    passages = cut_passages(tokenizer, PASSAGES, LENGTH)
     seen = [count_keys_for_most_weight(model, ids) for ids in passages]
     return {
         "variants": measure_variants(model, passages, list_variants()),
@@ -431,110 +438,43 @@ INDEXER_RATE = 3e-3
 SEED = 0
 
 
-def build_indexers(model: ModernDecoder, seed: int) -> list[LightningIndexer]:
-    config = model.config
-    with use_seed(seed):
-        return [
-            LightningIndexer(config.width, INDEXER_HEADS, INDEXER_SIZE, config.base)
-            for _ in range(config.blocks)
-        ]
-
-
 def train_indexers(
-    model: ModernDecoder,
-    indexers: Sequence[LightningIndexer],
-    passages: Sequence[Int[Tensor, "T"]],
-    seed: int,
-    rate: float = INDEXER_RATE,
-) -> None:
-    """Train the indexers once on each passage, its queries in random batches."""
-    rng = torch.Generator().manual_seed(seed)
-    optimizers = [torch.optim.Adam(x.parameters(), rate) for x in indexers]
+    model: ModernDecoder, passages: Sequence[Int[Tensor, "T"]], seed: int
+) -> list[LightningIndexer]:
+    """Train an indexer a layer once on each passage, its queries in random batches."""
+    config, rng = model.config, torch.Generator().manual_seed(seed)
+    sizes = config.width, INDEXER_HEADS, INDEXER_SIZE, config.base
+    with use_seed(seed):
+        indexers = [LightningIndexer(*sizes) for _ in range(config.blocks)]
+    optimizers = [torch.optim.Adam(x.parameters(), INDEXER_RATE) for x in indexers]
 
     def learn(layer: Layer) -> Bool[Tensor, "T T"]:
-        weights = layer.compute_weights()
+        weights, optimizer = layer.compute_weights(), optimizers[layer.number]
         order = torch.randperm(len(layer.rows), generator=rng)
         for rows in order.chunk(BATCHES):
             with torch.enable_grad():
                 scores = indexers[layer.number](layer.x, rows)
-                loss = compute_indexer_loss(
-                    scores, weights[:, :, rows], layer.causal[rows]
-                )
-            optimizers[layer.number].zero_grad()
+                wanted = weights[:, :, rows]
+                loss = compute_indexer_loss(scores, wanted, layer.causal[rows])
+            optimizer.zero_grad()
             loss.backward()
-            optimizers[layer.number].step()
+            optimizer.step()
         return layer.causal
 
     set_selection(model, learn)
     for i, ids in enumerate(passages):
         for optimizer in optimizers:
-            optimizer.param_groups[0]["lr"] = rate * (1 - i / len(passages))
-        run_blocks(model, ids)
-
-
-@torch.no_grad()
-def run_blocks(model: ModernDecoder, ids: Int[Tensor, "T"]) -> None:
-    """Run the blocks of a model on a passage, without computing logits."""
-    list_block_inputs(model, ids[None])
+            optimizer.param_groups[0]["lr"] = INDEXER_RATE * (1 - i / len(passages))
+        list_block_inputs(model, ids[None])
+    return indexers
 
 
 def keep_indexed(indexers: Sequence[LightningIndexer], count: int) -> Variant:
-    """Return the keys with the largest scores of the layer's indexer."""
-
     def select(layer: Layer) -> Bool[Tensor, "B 1 R T"]:
         scores = indexers[layer.number](layer.x, layer.rows)
         return select_top_keys(scores, layer.causal, count)[:, None]
 
-    return Variant(f"indexer top {count}", select_in_chunks(select))
-
-
-def keep_shared_top(count: int) -> Variant:
-    """Return an oracle for all heads: the largest mean weights."""
-
-    def select(layer: Layer) -> Bool[Tensor, "B 1 R T"]:
-        mean = layer.compute_weights().mean(dim=1, keepdim=True)
-        return select_top_keys(mean, layer.causal, count)
-
-    return Variant(f"shared oracle top {count}", select_in_chunks(select))
-
-
-def list_indexed_variants(indexers: Sequence[LightningIndexer]) -> list[Variant]:
-    """Return what is compared at 32 keys, and at 128."""
-    return [
-        keep_shared_top(32),
-        keep_indexed(indexers, 32),
-        keep_mean_blocks(2),
-        keep_window(31, 1, LENGTH),
-        keep_shared_top(128),
-        keep_indexed(indexers, 128),
-        keep_window(127, 1, LENGTH),
-    ]
-
-
-def cut_measured_passages(tokenizer) -> list[Tensor]:
-    lines = read_lines()
-    starts = list_sections(len(lines), PASSAGES)
-    return [cut_passage(tokenizer, lines, i, LENGTH) for i in starts]
-
-
-def cut_training_passages(tokenizer) -> list[Tensor]:
-    lines = read_lines()
-    training = [a + b for b in TRAINING for a in list_sections(len(lines), PASSAGES)]
-    rng = torch.Generator().manual_seed(SEED)
-    order = torch.randperm(len(training), generator=rng).tolist()
-    return [cut_passage(tokenizer, lines, training[i], LENGTH) for i in order]
-
-
-def measure_variants(
-    model: ModernDecoder,
-    passages: Sequence[Int[Tensor, "T"]],
-    variants: Sequence[Variant],
-) -> list[dict]:
-    """Return a row for each way to select keys."""
-    return [
-        {"name": x.name} | measure_selection(model, passages, x.select)
-        for x in variants
-    ]
+    return keep_in_chunks(f"indexer top {count}", select)
 
 
 @recorded(seeds=[SEED], **SMOLLM2)
@@ -553,10 +493,18 @@ def smollm2_indexer() -> dict:
         symbols of text instead of 2.1 billion.
     """
     model, tokenizer = load_model(SelectedAttention)
-    indexers = build_indexers(model, SEED)
-    train_indexers(model, indexers, cut_training_passages(tokenizer), SEED)
-    measured = cut_measured_passages(tokenizer)
-    variants = list_indexed_variants(indexers)
+    training = [
+        x for a in TRAINING for x in cut_passages(tokenizer, PASSAGES, LENGTH, a)
+    ]
+    rng = torch.Generator().manual_seed(SEED)
+    order = torch.randperm(len(training), generator=rng).tolist()
+    indexers = train_indexers(model, [training[i] for i in order], SEED)
+    measured = cut_passages(tokenizer, PASSAGES, LENGTH)
+    variants = [
+        *(keep_shared_top(32), keep_indexed(indexers, 32), keep_mean_blocks(2)),
+        *(keep_window(31, 1, LENGTH), keep_shared_top(128)),
+        *(keep_indexed(indexers, 128), keep_window(127, 1, LENGTH)),
+    ]
     return {"variants": measure_variants(model, measured, variants)}
 
 
@@ -568,12 +516,8 @@ def describe_heads(
 ) -> dict[str, Float[Tensor, "L H"]]:
     """Return, for each kind of head, how much each head is of this kind.
 
-    It is the mean weight over the queries of the second half: on the first symbol
-    ("sink"); on the symbol before ("previous"); on the four symbols up to the query
-    ("local"); on symbols that follow an earlier occurrence of the query's symbol
-    ("induction"); on keys, other than the first, at least 16 positions back ("far");
-    and the weight that is neither on the first symbol nor on the largest other key
-    ("spread").
+    It is the mean weight, over the queries of the second half, on the keys that are
+    marked; "spread" is the weight neither on the first nor on the largest other key.
     """
     T = len(ids)
     i = torch.arange(T)
@@ -598,7 +542,6 @@ def to_thousandths(weights: Float[Tensor, "T T"]) -> list[list[int]]:
 
 
 def rank_heads(scores: Float[Tensor, "L H"]) -> list[Head]:
-    """Return all heads, the one with the highest score first."""
     order = scores.flatten().argsort(descending=True).tolist()
     return [divmod(n, scores.shape[1]) for n in order]
 

@@ -10,8 +10,8 @@ Axes: L layers, B sequences, H heads, G groups, T positions, P pairs of query an
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import torch
@@ -35,13 +35,8 @@ from attnbook.diagnose.heads import (
     score_previous_token,
     uniform_causal_weights,
 )
-from attnbook.models.hooks import (
-    Head,
-    ablate_heads,
-    patch_heads,
-    record_heads,
-)
-from attnbook.models.modern_decoder import CachedBlock, ModernDecoder, RotaryAttention
+from attnbook.models.hooks import Head, ablate_heads, patch_heads, record_heads
+from attnbook.models.modern_decoder import ModernDecoder, RotaryAttention
 from attnbook.positions.rotary import rotate
 from attnbook.records import read_record
 from workshop.experiments.record import recorded
@@ -75,47 +70,7 @@ PATTERNS: dict[str, Pattern] = {
 }
 
 
-def score_sequences(
-    weights: Float[Tensor, "L B H T T"], ids: Int[Tensor, "B T"], pattern: Pattern
-) -> Float[Tensor, "B L H"]:
-    return torch.stack(
-        [score_pattern(weights[:, b], pattern(ids[b])) for b in range(len(ids))]
-    )
-
-
-def measure_scores(model: ModernDecoder, seed: int) -> dict:
-    """Return the scores (L, H) of each pattern, and chance.
-
-    Induction has its spread over sequences as well, and a control: the weights at
-    the same positions of sequences without a repetition.
-    """
-    symbols = model.config.symbols
-    scores: dict[str, list[Tensor]] = {name: [] for name in PATTERNS}
-    controls, chances = [], []
-    for ids, other in zip(
-        draw_batches(seed, symbols, EACH),
-        draw_batches(seed, symbols, EACH, draw_unrepeated),
-        strict=True,
-    ):
-        weights = collect_weights(model, ids)
-        for name, pattern in PATTERNS.items():
-            scores[name].append(score_sequences(weights, ids, pattern))
-        weights = collect_weights(model, other)
-        controls.append(score_sequences(weights, ids, mark_induction))
-        equal = uniform_causal_weights(ids.shape[1])
-        chances.append([score_pattern(equal, p(ids[0])) for p in PATTERNS.values()])
-    whole = {name: torch.cat(found) for name, found in scores.items()}
-    chance = torch.tensor(chances, dtype=torch.double).mean(0).tolist()
-    return {
-        "scores": {name: tabulate(x.mean(0)) for name, x in whole.items()},
-        "deviations": {"induction": tabulate(whole["induction"].std(0))},
-        "controls": {"induction": tabulate(torch.cat(controls).mean(0))},
-        "chance": dict(zip(PATTERNS, chance, strict=True)),
-    }
-
-
 def tabulate(x: Tensor, digits: int = 4) -> Any:
-    """Return a tensor as nested lists of rounded numbers."""
     if not x.dim():
         return round(x.item(), digits)
     return [tabulate(row, digits) for row in x]
@@ -125,13 +80,36 @@ def tabulate(x: Tensor, digits: int = 4) -> Any:
 def smollm2_heads() -> dict:
     """Record the scores of every head on random tokens.
 
-    Each score is measured on sequences in which the pattern occurs, and again, at
-    the same positions, on sequences in which it does not: the first is the score,
-    the second a control for heads that attend to these positions anyway.
+    Each score is measured on sequences in which the pattern occurs. Induction has its
+    spread over sequences as well, and a control for heads that attend to these
+    positions anyway: the same positions of sequences without a repetition.
 
     Source: Olsson et al. (2022), https://arxiv.org/abs/2209.11895
     """
-    return measure_scores(load_model()[0], SCORE_SEED)
+    model, _ = load_model()
+    found: dict[str, list[Tensor]] = {name: [] for name in (*PATTERNS, "control")}
+    chances = []
+    for ids, other in zip(
+        draw_batches(SCORE_SEED, model.config.symbols, EACH),
+        draw_batches(SCORE_SEED, model.config.symbols, EACH, draw_unrepeated),
+        strict=True,
+    ):
+        equal = uniform_causal_weights(ids.shape[1])
+        chances.append([score_pattern(equal, p(ids[0])) for p in PATTERNS.values()])
+        weights, control = collect_weights(model, ids), collect_weights(model, other)
+        for b, sequence in enumerate(ids):
+            for name, pattern in PATTERNS.items():
+                found[name].append(score_pattern(weights[:, b], pattern(sequence)))
+            marked = mark_induction(sequence)
+            found["control"].append(score_pattern(control[:, b], marked))
+    whole = {name: torch.stack(scores) for name, scores in found.items()}
+    chance = torch.tensor(chances, dtype=torch.double).mean(0).tolist()
+    return {
+        "scores": {name: tabulate(whole[name].mean(0)) for name in PATTERNS},
+        "deviations": {"induction": tabulate(whole["induction"].std(0))},
+        "controls": {"induction": tabulate(whole["control"].mean(0))},
+        "chance": dict(zip(PATTERNS, chance, strict=True)),
+    }
 
 
 SINGLE_SEED, SET_SEED, MEAN_SEED = 100, 200, 300
@@ -143,16 +121,13 @@ SIZE, DRAWS = 8, 5
 Means = Sequence[Float[Tensor, "H D"]]
 
 
-@torch.no_grad()
-def compute_means(model: ModernDecoder, batches: Sequence[Int[Tensor, "_ _"]]) -> Means:
-    """Return the mean output of every head over all positions."""
-    with record_heads(model) as outputs:
-        for ids in batches:
-            list_block_inputs(model, ids)
-    return [
-        torch.cat([x.transpose(1, 2).flatten(0, 1) for x in calls]).mean(dim=0)
-        for calls in outputs
-    ]
+def list_heads(model: ModernDecoder) -> list[Head]:
+    return [*product(range(len(model.blocks)), range(model.config.heads))]
+
+
+def by_layer(model: ModernDecoder, x: Float[Tensor, "LH *_"]) -> Tensor:
+    """Return a table (L, H, ...) of what was found for `list_heads`."""
+    return x.unflatten(0, (len(model.blocks), model.config.heads))
 
 
 @torch.no_grad()
@@ -160,28 +135,20 @@ def measure_singles(
     model: ModernDecoder, copies: Sequence[Int[Tensor, "_ _"]], means: Means
 ) -> dict:
     """Return how much the loss of each sequence rises without one head."""
-    layers, heads = len(model.blocks), model.config.heads
     inputs = [list_block_inputs(model, ids) for ids in copies]
 
     def copy(layer: int) -> Tensor:
-        found = [
-            measure_copying(model, ids, x[layer], layer)[0]
-            for ids, x in zip(copies, inputs, strict=True)
-        ]
+        pairs = zip(copies, inputs, strict=True)
+        found = [measure_copying(model, x, y[layer], layer)[0] for x, y in pairs]
         return torch.cat(found)
 
     whole = copy(0)
     rise: dict[str, list[Tensor]] = {"zero": [], "mean": []}
-    for layer in range(layers):
-        for head in range(heads):
-            for name, used in (("zero", None), ("mean", means)):
-                with ablate_heads(model, [(layer, head)], used):
-                    rise[name].append(copy(layer) - whole)
-    tables = {
-        name: tabulate(torch.stack(x).unflatten(0, (layers, heads)))
-        for name, x in rise.items()
-    }
-    return tables
+    for layer, head in list_heads(model):
+        for name, used in (("zero", None), ("mean", means)):
+            with ablate_heads(model, [(layer, head)], used):
+                rise[name].append(copy(layer) - whole)
+    return {name: tabulate(by_layer(model, torch.stack(x))) for name, x in rise.items()}
 
 
 def draw_others(
@@ -203,45 +170,22 @@ def draw_others(
     return found
 
 
-@torch.no_grad()
-def measure_set(
-    model: ModernDecoder,
-    heads: Sequence[Head],
-    copies: Sequence[Int[Tensor, "_ _"]],
-    texts: Int[Tensor, "_ _"],
-    means: Means | None = None,
-) -> dict:
-    """Return losses and accuracy of a model without a set of heads."""
-    with ablate_heads(model, heads, means):
-        accuracy = torch.cat([measure_copying(model, ids)[1] for ids in copies])
-        text = measure_text(model, texts)
-    return {
-        "heads": [list(head) for head in heads],
-        "accuracy": tabulate(accuracy),
-        "text": tabulate(text),
-    }
-
-
-def list_sets(heads: int) -> list[dict]:
-    """Return the sets that are compared: name, ablation, and heads."""
-    scores = {
-        name: torch.tensor(table)
-        for name, table in read_record("smollm2_heads")["results"]["scores"].items()
-    }
-    induction = rank_heads(scores["induction"])
-    previous = rank_heads(scores["previous"])
+def list_sets(heads: int) -> list[tuple[str, bool, list[Head]]]:
+    """Return the sets that are compared: name, whether by means, and heads."""
+    scores = read_record("smollm2_heads")["results"]["scores"]
+    ranked = {x: rank_heads(torch.tensor(table)) for x, table in scores.items()}
+    induction, previous = ranked["induction"], ranked["previous"]
     best, before = induction[:SIZE], previous[:SIZE]
-    rows: list[dict] = [{"name": "whole", "set": []}]
-    rows += [{"name": "induction", "set": induction[:n]} for n in SIZES]
-    rows.append({"name": "induction", "set": best, "mean": True})
-    rows.append({"name": "previous", "set": before})
+    rows: list = [("whole", False, [])]
+    rows += [("induction", False, induction[:n]) for n in SIZES]
+    rows += [("induction", True, best), ("previous", False, before)]
     for draw in range(DRAWS):
         others = draw_others(best, heads, draw, induction[: 2 * SIZE])
-        rows.append({"name": "random", "set": others})
+        rows.append(("random", False, others))
         if draw < 3:
-            rows.append({"name": "random", "set": others, "mean": True})
+            rows.append(("random", True, others))
             others = draw_others(before, heads, draw, previous[: 2 * SIZE])
-            rows.append({"name": "random, previous", "set": others})
+            rows.append(("random, previous", False, others))
     return rows
 
 
@@ -268,16 +212,20 @@ def smollm2_ablation() -> dict:
     symbols = model.config.symbols
     texts = cut_texts(tokenizer, SET_TEXTS, SET_LENGTH)
     copies = draw_batches(SET_SEED, symbols, SET_EACH)
-    means = compute_means(model, draw_batches(MEAN_SEED, symbols, MEAN_EACH))
+    with record_heads(model) as outputs:
+        for ids in draw_batches(MEAN_SEED, symbols, MEAN_EACH):
+            list_block_inputs(model, ids)
+    flat = [[x.transpose(1, 2).flatten(0, 1) for x in calls] for calls in outputs]
+    means = [torch.cat(calls).mean(dim=0) for calls in flat]
     rows = []
-    for row in list_sets(model.config.heads):
-        used = means if row.get("mean") else None
-        found = measure_set(model, row["set"], copies, texts, used)
-        rows.append({"name": row["name"], "mean": bool(row.get("mean"))} | found)
-    singles = measure_singles(
-        model, draw_batches(SINGLE_SEED, symbols, SINGLE_EACH), means
-    )
-    return {"sets": rows, "singles": singles}
+    for name, mean, heads in list_sets(model.config.heads):
+        with ablate_heads(model, heads, means if mean else None), torch.no_grad():
+            accuracy = torch.cat([measure_copying(model, ids)[1] for ids in copies])
+            text = measure_text(model, texts)
+        row = {"name": name, "mean": mean, "heads": heads}
+        rows.append(row | {"accuracy": tabulate(accuracy), "text": tabulate(text)})
+    singles = draw_batches(SINGLE_SEED, symbols, SINGLE_EACH)
+    return {"sets": rows, "singles": measure_singles(model, singles, means)}
 
 
 PATCH_SEED, PATCHED, PATCH_COUNT = 400, 8, 20
@@ -295,7 +243,6 @@ class Pairs(NamedTuple):
 
 
 def draw_pairs(seed: int, symbols: int, sequences: int, count: int) -> Pairs:
-    """Return sequences with the seeds `seed` to `seed + sequences - 1`."""
     drawn = torch.stack(
         [draw_tokens(seed + i, count, symbols) for i in range(sequences)]
     )
@@ -311,53 +258,7 @@ def draw_pairs(seed: int, symbols: int, sequences: int, count: int) -> Pairs:
 
 
 def list_places() -> dict[str, list[int]]:
-    """Return where a patch may be: positions in the sequence, from 0."""
-    return {
-        "after": [2 + X_PLACE, 2 + Y_PLACE],
-        "last": [1 + PATCH_COUNT + X_PLACE],
-    }
-
-
-def compute_difference(
-    model: ModernDecoder,
-    x: Float[Tensor, "B T C"],
-    answers: Int[Tensor, "B 2"],
-    layer: int = 0,
-) -> Float[Tensor, " B"]:
-    """Return the logit of B minus that of C at the last position."""
-    logits = compute_logits(model, x, layer, slice(-1, None))[:, 0]
-    found = logits.gather(1, answers)
-    return found[:, 0] - found[:, 1]
-
-
-@torch.no_grad()
-def measure_patches(
-    model: ModernDecoder,
-    pairs: Pairs,
-    heads: Sequence[Head],
-    places: Sequence[int] | None = None,
-) -> dict:
-    """Return the logit differences with one head patched at a time."""
-    with record_heads(model) as recorded_heads:
-        clean = list_block_inputs(model, pairs.clean)
-    corrupted = list_block_inputs(model, pairs.corrupted)
-    last = len(model.blocks)
-    patched = []
-    for head in heads:
-        with patch_heads(model, [head], recorded_heads, places):
-            x, layer = corrupted[head[0]], head[0]
-            patched.append(compute_difference(model, x, pairs.answers, layer))
-    return {
-        "clean": compute_difference(model, clean[-1], pairs.answers, last),
-        "corrupted": compute_difference(model, corrupted[-1], pairs.answers, last),
-        "patched": torch.stack(patched),
-    }
-
-
-def compute_shares(found: dict) -> Float[Tensor, " heads"]:
-    """Return the share of the difference that each patch restores."""
-    lost = (found["clean"] - found["corrupted"]).mean()
-    return (found["patched"] - found["corrupted"]).mean(dim=1) / lost
+    return {"after": [2 + X_PLACE, 2 + Y_PLACE], "last": [1 + PATCH_COUNT + X_PLACE]}
 
 
 @recorded(seeds=[*range(PATCH_SEED, PATCH_SEED + PATCHED)], **SMOLLM2)
@@ -376,24 +277,43 @@ def smollm2_patching() -> dict:
     """
     model, _ = load_model()
     pairs = draw_pairs(PATCH_SEED, model.config.symbols, PATCHED, PATCH_COUNT)
-    layers, heads = len(model.blocks), model.config.heads
-    everyone = [(layer, h) for layer in range(layers) for h in range(heads)]
-    found = measure_patches(model, pairs, everyone)
-    shares = compute_shares(found)
-    best = rank_heads(shares.unflatten(0, (layers, heads)))[:LOOKED_AT]
-    rows = []
-    for head in best:
-        row = {"head": list(head), "everywhere": float(shares[everyone.index(head)])}
-        rows.append(row)
+    with record_heads(model) as kept:
+        right = list_block_inputs(model, pairs.clean)
+    wrong = list_block_inputs(model, pairs.corrupted)
+
+    @torch.no_grad()
+    def compute_difference(x: Tensor, layer: int) -> Float[Tensor, " B"]:
+        """Return the logit of B minus that of C at the last position."""
+        logits = compute_logits(model, x, layer, slice(-1, None))[:, 0]
+        found = logits.gather(1, pairs.answers)
+        return found[:, 0] - found[:, 1]
+
+    clean, corrupted = (compute_difference(x[-1], len(x) - 1) for x in (right, wrong))
+
+    def patch(heads: Sequence[Head], places: Sequence[int] | None = None) -> Tensor:
+        found = []
+        for layer, head in heads:
+            with patch_heads(model, [(layer, head)], kept, places):
+                found.append(compute_difference(wrong[layer], layer))
+        return torch.stack(found)
+
+    def compute_shares(patched: Tensor) -> Float[Tensor, " heads"]:
+        """Return the share of the difference that each patch restores."""
+        return (patched - corrupted).mean(dim=1) / (clean - corrupted).mean()
+
+    patched = patch(list_heads(model))
+    shares = by_layer(model, compute_shares(patched))
+    best = rank_heads(shares)[:LOOKED_AT]
+    rows = [{"head": list(x), "everywhere": float(shares[x])} for x in best]
     for name, places in list_places().items():
-        at = compute_shares(measure_patches(model, pairs, best, places))
+        at = compute_shares(patch(best, places))
         for row, share in zip(rows, at.tolist(), strict=True):
             row[name] = share
     return {
-        "clean": tabulate(found["clean"], 3),
-        "corrupted": tabulate(found["corrupted"], 3),
-        "shares": tabulate(shares.unflatten(0, (layers, heads))),
-        "patched": tabulate(found["patched"].unflatten(0, (layers, heads)), 3),
+        "clean": tabulate(clean, 3),
+        "corrupted": tabulate(corrupted, 3),
+        "shares": tabulate(shares),
+        "patched": tabulate(by_layer(model, patched), 3),
         "places": rows,
     }
 
@@ -428,13 +348,12 @@ def draw_words(text: str, fits, count: int, seed: int) -> str:
 def observe_heads(
     model: ModernDecoder, ids: Int[Tensor, "T"]
 ) -> tuple[Float[Tensor, "L H T T"], Float[Tensor, "L H T"]]:
-    """Return the weights of every head, and the norms of what it weights."""
     x = model.embed(ids[None])
     mask = causal_mask(len(ids), len(ids), ids.device)
     maps, norms = [], []
     for block in model.blocks:
         attention = block.attention
-        y = block.get_submodule("norms.0")(x)
+        y = block.norms[0](x)
         query, key, value = attention.project(y, y)
         maps.append(attention.attend(query, key, value, mask)[1][0])
         shared = value[0].repeat_interleave(attention.heads // value.shape[1], dim=0)
@@ -449,7 +368,6 @@ def observe_heads(
 def compute_token_losses(
     model: ModernDecoder, texts: Sequence[Int[Tensor, "_"]]
 ) -> list[Float[Tensor, "_"]]:
-    """Return the cross-entropy (nats) of each token but the first, by text."""
     logits = model(pad_sequence([*texts], batch_first=True))
     return [
         F.cross_entropy(rows[: len(ids) - 1], ids[1:], reduction="none")
@@ -458,30 +376,26 @@ def compute_token_losses(
 
 
 def measure_effects(
-    model: ModernDecoder, texts: Sequence[Int[Tensor, "_"]], heads: int
+    model: ModernDecoder, texts: Sequence[Int[Tensor, "_"]]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return the losses of tokens, and their change without each head."""
     losses = compute_token_losses(model, texts)
     changes: list[list[Tensor]] = [[] for _ in texts]
-    for layer in range(len(model.blocks)):
-        for head in range(heads):
-            with ablate_heads(model, [(layer, head)]):
-                found = compute_token_losses(model, texts)
-            for i, without in enumerate(found):
-                changes[i].append(without - losses[i])
-    shape = (len(model.blocks), heads)
-    return losses, [torch.stack(x).unflatten(0, shape) for x in changes]
+    for head in list_heads(model):
+        with ablate_heads(model, [head]):
+            found = compute_token_losses(model, texts)
+        for i, without in enumerate(found):
+            changes[i].append(without - losses[i])
+    return losses, [by_layer(model, torch.stack(x)) for x in changes]
 
 
 def round_to(x: Tensor, factor: int) -> list:
-    """Return numbers times a factor, rounded to whole ones."""
     return (x * factor).round().int().tolist()
 
 
 def score_heads(
     maps: Float[Tensor, "*B T T"], ids: Int[Tensor, "T"]
 ) -> dict[str, Float[Tensor, "*B"]]:
-    """Return the three scores that the explorer shows, of every head."""
     return {
         "first": score_first_token(maps),
         "previous": score_previous_token(maps),
@@ -495,8 +409,6 @@ def measure_kinds(
     effects: Sequence[Float[Tensor, "L H _"]],
     repeated: int,
 ) -> dict[str, Float[Tensor, "L H"]]:
-    """Return how much each head is of each kind."""
-
     def average(x: Sequence[Tensor]) -> Tensor:
         return torch.stack([*x]).mean(dim=0)
 
@@ -513,33 +425,7 @@ def measure_kinds(
     return kinds | {"ordinary": (-far.float()).reshape(kinds["effect"].shape)}
 
 
-def describe_text(
-    text: Mapping[str, str],
-    tokens: Sequence[str],
-    ids: Int[Tensor, "T"],
-    maps: Float[Tensor, "L H T T"],
-    losses: Float[Tensor, "T-1"],
-    effects: Float[Tensor, "L H T-1"],
-) -> dict:
-    """Return what is recorded of one text: every head in three scores."""
-    chance = score_heads(uniform_causal_weights(len(ids)), ids)
-    scores = score_heads(maps, ids)
-    return {
-        **text,
-        "tokens": [*tokens],
-        "losses": round_to(losses, 100),
-        "induction_queries": int(mark_induction(ids).any(dim=-1).sum()),
-        "chance": {name: round_to(x, 100)[0] for name, x in chance.items()},
-        **{name: round_to(x.flatten(), 100) for name, x in scores.items()},
-        "effect": round_to(effects.mean(dim=-1).flatten(), 1000),
-    }
-
-
-def describe_map(
-    weights: Float[Tensor, "T T"],
-    norms: Float[Tensor, "T"],
-    effects: Float[Tensor, "T-1"],
-) -> dict:
+def describe_map(weights: Tensor, norms: Tensor, effects: Tensor) -> dict:
     """Return what is recorded of one head on one text."""
     rows = round_to(weights, 100)
     return {
@@ -567,40 +453,46 @@ def smollm2_head_explorer() -> dict:
         WORDS,
         WORD_SEED,
     )
-    sentences = [
+    sentences: list[dict] = [
         {"title": "a repeated name", "text": NAME},
         {"title": "ten random words, twice", "text": words},
         {"title": "an ordinary sentence", "text": ORDINARY},
         {"title": "a help text", "text": HELP},
     ]
     texts = [torch.tensor(tokenizer.encode(x["text"]).ids) for x in sentences]
-    observed = [observe_heads(model, ids) for ids in texts]
-    maps, norms = zip(*observed, strict=True)
-    H = model.config.heads
-    losses, effects = measure_effects(model, texts, H)
-    kinds = measure_kinds(maps, texts, effects, repeated=1)
-    chosen = choose_heads(kinds, COUNTS)
-    found = {(x["layer"], x["head"]) for x in chosen}
-    if (NAMED["layer"], NAMED["head"]) not in found:
+    maps, norms = zip(*(observe_heads(model, ids) for ids in texts), strict=True)
+    losses, effects = measure_effects(model, texts)
+    chosen = choose_heads(measure_kinds(maps, texts, effects, repeated=1), COUNTS)
+    places = [(x["layer"], x["head"]) for x in chosen]
+    if (NAMED["layer"], NAMED["head"]) not in places:
         chosen.append(NAMED)
+    for text, ids, weights, loss, effect in zip(
+        sentences, texts, maps, losses, effects, strict=True
+    ):
+        chance = score_heads(uniform_causal_weights(len(ids)), ids)
+        text |= {
+            "tokens": [tokenizer.decode([i]) for i in ids.tolist()],
+            "losses": round_to(loss, 100),
+            "induction_queries": int(mark_induction(ids).any(dim=-1).sum()),
+            "chance": {name: round_to(x, 100)[0] for name, x in chance.items()},
+            **{
+                n: round_to(x.flatten(), 100)
+                for n, x in score_heads(weights, ids).items()
+            },
+            "effect": round_to(effect.mean(dim=-1).flatten(), 1000),
+        }
+    seen = [*zip(maps, norms, effects, strict=True)]
     return {
         "layers": len(model.blocks),
-        "heads_per_layer": H,
-        "sentences": [
-            describe_text(
-                text, [tokenizer.decode([i]) for i in ids.tolist()], ids, *measured
-            )
-            for text, ids, *measured in zip(
-                sentences, texts, maps, losses, effects, strict=True
-            )
-        ],
+        "heads_per_layer": model.config.heads,
+        "sentences": sentences,
         "heads": [
-            {
-                **{name: one[name] for name in ("layer", "head", "kind")},
+            one
+            | {
                 "maps": [
-                    describe_map(*(x[one["layer"], one["head"]] for x in seen))
-                    for seen in zip(maps, norms, effects, strict=True)
-                ],
+                    describe_map(*(x[one["layer"], one["head"]] for x in text))
+                    for text in seen
+                ]
             }
             for one in chosen
         ],
@@ -611,18 +503,6 @@ CIRCUIT_SEED, SEQUENCES, COUNT = 600, 6, 40
 DISTANCES = 64  # distances 0 to 63
 SHOWN = 3  # heads of each kind whose curves are kept
 SYMBOLS = 1000  # N
-
-
-def project_unrotated(
-    block: CachedBlock, x: Float[Tensor, "B T C"]
-) -> tuple[Float[Tensor, "B H T D"], Float[Tensor, "B H T D"]]:
-    """Return queries and keys of each head before the rotation."""
-    attention = block.attention
-    x = block.norms[0](x)
-    query = split_heads(attention.query(x), attention.heads)
-    key = split_heads(attention.key(x), attention.groups)
-    shared = attention.heads // attention.groups
-    return query, key.repeat_interleave(shared, dim=1)
 
 
 def score_at_distances(
@@ -636,29 +516,26 @@ def score_at_distances(
     return (rotated @ key[:, :, None])[..., 0] / D**0.5
 
 
-def pair_up(
-    query: Float[Tensor, "B T D"], key: Float[Tensor, "B T D"], count: int
-) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return pairs of contents on repeated random tokens."""
-    places = torch.arange(1, count)  # in the first copy, from 1
-    queries = query[:, count + places]
-    keys = key[:, 1 + places]
-    moved = torch.stack([keys[b].roll(5 + 3 * b, dims=0) for b in range(len(keys))])
-    flat = [x.flatten(0, 1) for x in (queries, keys, moved)]
-    return {"match": (flat[0], flat[1]), "other": (flat[0], flat[2])}
-
-
 def describe_match(
     model: ModernDecoder, inputs: list[Float[Tensor, "B T C"]], head: Head, count: int
 ) -> dict:
-    """Return a head's scores by distance, of matching and of other pairs."""
+    """Return a head's scores by distance, of matching and of other pairs.
+
+    Queries are of the second copy, keys one place after the same token in the first.
+    """
     layer, number = head
-    block = model.blocks[layer]
-    query, key = project_unrotated(block, inputs[layer])
-    pairs = pair_up(query[:, number], key[:, number], count)
+    block, places = model.blocks[layer], torch.arange(1, count)
+    attention, x = block.attention, block.norms[0](inputs[layer])
+    group = number // (attention.heads // attention.groups)
+    queries = split_heads(attention.query(x), attention.heads)[
+        :, number, count + places
+    ]
+    keys = split_heads(attention.key(x), attention.groups)[:, group, 1 + places]
+    moved = torch.stack([keys[b].roll(5 + 3 * b, dims=0) for b in range(len(keys))])
     found: dict = {"head": list(head)}
-    for name, (queries, keys) in pairs.items():
-        scores = score_at_distances(queries, keys, block.attention.base, DISTANCES)
+    for name, paired in (("match", keys), ("other", moved)):
+        flat = queries.flatten(0, 1), paired.flatten(0, 1)
+        scores = score_at_distances(*flat, attention.base, DISTANCES)
         whole = scores.var(correction=0)
         found[name] = {
             "mean": tabulate(scores.mean(dim=0), 3),
@@ -671,17 +548,6 @@ def describe_match(
     return found
 
 
-def apply_output_value(
-    attention: RotaryAttention, x: Float[Tensor, "N C"], head: int
-) -> Float[Tensor, "N C"]:
-    """Return what a head adds to the residual stream if it attends to x alone."""
-    D = x.shape[1] // attention.heads
-    group = head // (attention.heads // attention.groups)
-    W_value = attention.value.weight[group * D : (group + 1) * D]
-    W_output = attention.output.weight[:, head * D : (head + 1) * D]
-    return x @ W_value.T @ W_output.T
-
-
 def measure_copying_heads(
     model: ModernDecoder, x: list[Float[Tensor, "N C"]], ids: Int[Tensor, " N"]
 ) -> dict:
@@ -692,27 +558,25 @@ def measure_copying_heads(
     """
     table = model.embed.get_parameter("table.weight")[ids] * model.norm.weight
     top, rank = [], []
-    for block, inputs in zip(model.blocks, x, strict=True):
-        normed = block.get_submodule("norms.0")(inputs)
-        for head in range(block.attention.heads):
-            logits = apply_output_value(block.attention, normed, head) @ table.T
-            above = (logits > logits.diagonal()[:, None]).sum(dim=1)
-            top.append((above == 0).float().mean())
-            rank.append((above / (len(ids) - 1)).median())
-    shape = len(model.blocks), model.config.heads
+    for layer, head in list_heads(model):
+        block = model.blocks[layer]
+        attention = block.attention
+        D, shared = (
+            x[layer].shape[1] // attention.heads,
+            attention.heads // attention.groups,
+        )
+        value, output = (
+            attention.value.weight.split(D),
+            attention.output.weight.split(D, 1),
+        )
+        # What the head adds to the residual stream if it attends to x alone.
+        added = block.norms[0](x[layer]) @ value[head // shared].T @ output[head].T
+        logits = added @ table.T
+        above = (logits > logits.diagonal()[:, None]).sum(dim=1)
+        top.append((above == 0).float().mean())
+        rank.append((above / (len(ids) - 1)).median())
     tables = {"top": torch.stack(top), "rank": torch.stack(rank)}
-    return {name: tabulate(x.reshape(shape)) for name, x in tables.items()}
-
-
-@torch.no_grad()
-def list_token_inputs(
-    model: ModernDecoder, seed: int, length: int = 50
-) -> tuple[list[Float[Tensor, "N C"]], Int[Tensor, " N"]]:
-    ids = draw_tokens(seed, SYMBOLS, model.config.symbols)
-    rows = ids.reshape(-1, length)
-    start = rows.new_zeros(len(rows), 1)
-    inputs = list_block_inputs(model, torch.cat([start, rows], dim=1))
-    return [x[:, 1:].flatten(0, 1) for x in inputs[:-1]], ids
+    return {name: tabulate(by_layer(model, found)) for name, found in tables.items()}
 
 
 @recorded(seeds=[*range(CIRCUIT_SEED, CIRCUIT_SEED + SEQUENCES)], **SMOLLM2)
@@ -741,7 +605,10 @@ def smollm2_circuits() -> dict:
             for head in rank_heads(torch.tensor(scores[kind]))[:SHOWN]:
                 found = describe_match(model, inputs, head, COUNT)
                 curves.append({"kind": kind} | found)
-        streams, tokens = list_token_inputs(model, CIRCUIT_SEED)
+        tokens = draw_tokens(CIRCUIT_SEED, SYMBOLS, symbols)
+        rows = F.pad(tokens.reshape(-1, 50), (1, 0), value=START)
+        read = list_block_inputs(model, rows)[:-1]
+        streams = [x[:, 1:].flatten(0, 1) for x in read]
         embedded = [model.embed(tokens[None])[0]] * len(model.blocks)
         return {
             "curves": curves,
@@ -753,75 +620,45 @@ def smollm2_circuits() -> dict:
 SINK_TEXTS, SINK_LENGTH, SINK_SEED = 6, 128, 500
 OTHER = 8  # the position that is changed in the control
 
-Change = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
-
-def leave(weights: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Return weights and values as they are."""
-    return weights, value
-
-
-def zero_value(position: int, rescale: bool = False) -> Change:
-    """Return a change: to later queries, the value at a position is zero.
+class ChangedAttention(RotaryAttention):
+    """Rotary attention in which a position's value is zero to later queries, or none's.
 
     With `rescale`, the other weights then sum to 1: the position is masked out.
     """
 
-    def change(weights: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        weights = weights.clone()
-        weights[:, :, position + 1 :, position] = 0.0
-        if rescale:
-            weights = weights / weights.sum(dim=-1, keepdim=True)
-        return weights, value
-
-    return change
-
-
-class ChangedAttention(RotaryAttention):
-    """Rotary attention in which a function changes weights and values."""
-
-    change: Change = staticmethod(leave)
+    position: int | None = None
+    rescale = False
 
     def combine(
         self, weights: Float[Tensor, "B H T S"], value: Float[Tensor, "B G S D"]
     ) -> Float[Tensor, "B H T D"]:
-        return super().combine(*self.change(weights, value))
+        if self.position is not None:
+            weights = weights.clone()
+            weights[:, :, self.position + 1 :, self.position] = 0.0
+        if self.rescale:
+            weights = weights / weights.sum(dim=-1, keepdim=True)
+        return super().combine(weights, value)
 
 
-@contextmanager
-def change_layers(model: ModernDecoder, change: Change) -> Iterator[None]:
-    """Change weights and values in all layers while the model runs."""
+def change_layers(model: ModernDecoder, position: int | None, rescale: bool) -> None:
     for block in model.blocks:
-        block.attention.change = change
-    try:
-        yield
-    finally:
-        for block in model.blocks:
-            block.attention.change = leave
+        block.attention.position, block.attention.rescale = position, rescale
 
 
 @torch.no_grad()
 def describe_position(
-    model: ModernDecoder,
-    ids: Int[Tensor, "B T"],
-    position: int = 0,
-    change: Change = leave,
+    model: ModernDecoder, ids: Int[Tensor, "B T"], position: int
 ) -> dict:
     """Return what a position looks like beside the later ones."""
     streams, values = [], []
-    with change_layers(model, change):
-        inputs = list_block_inputs(model, ids)[:-1]
-    for x, block in zip(inputs, model.blocks, strict=True):
+    for x, block in zip(list_block_inputs(model, ids), model.blocks, strict=False):
         attention = block.attention
-        value = split_heads(
-            attention.value(block.get_submodule("norms.0")(x)), attention.groups
-        )
+        value = split_heads(attention.value(block.norms[0](x)), attention.groups)
         streams.append(compare_norms(x, position).mean(dim=0))
         values.append(compare_norms(value, position).mean(dim=0))
-    return {
-        "stream": tabulate(torch.stack(streams)),
-        "value": tabulate(torch.stack(values)),
-    }
+    tables = {"stream": torch.stack(streams), "value": torch.stack(values)}
+    return {name: tabulate(x) for name, x in tables.items()}
 
 
 def compare_norms(x: Float[Tensor, "*B T D"], position: int) -> Float[Tensor, "*B"]:
@@ -829,16 +666,6 @@ def compare_norms(x: Float[Tensor, "*B T D"], position: int) -> Float[Tensor, "*
     norms = x.norm(dim=-1)
     later = norms[..., position + 1 :].median(dim=-1).values
     return norms[..., position] / later
-
-
-def precede(ids: Int[Tensor, "B T"], symbols: int) -> dict[str, Tensor]:
-    """Return the texts after the start symbol, a random token, and nothing."""
-    first = torch.cat([draw_tokens(SINK_SEED + b, 1, symbols) for b in range(len(ids))])
-    return {
-        "start symbol": ids,
-        "random token": torch.cat([first[:, None], ids[:, 1:]], dim=1),
-        "nothing": ids[:, 1:],
-    }
 
 
 @recorded(seeds=[*range(SINK_SEED, SINK_SEED + SINK_TEXTS)], **SMOLLM2)
@@ -859,27 +686,35 @@ def smollm2_sinks() -> dict:
     model, tokenizer = load_model(ChangedAttention)
     texts = cut_texts(tokenizer, SINK_TEXTS, SINK_LENGTH)
     changes = {
-        "none": leave,
-        "value 0": zero_value(0),
-        "mask 0": zero_value(0, rescale=True),
-        f"value {OTHER}": zero_value(OTHER),
-        f"mask {OTHER}": zero_value(OTHER, rescale=True),
+        "none": (None, False),
+        "value 0": (0, False),
+        "mask 0": (0, True),
+        f"value {OTHER}": (OTHER, False),
+        f"mask {OTHER}": (OTHER, True),
     }
-    before, losses = precede(texts, model.config.symbols), {}
+    seeds = range(SINK_SEED, SINK_SEED + len(texts))
+    first = torch.stack([draw_tokens(x, 1, model.config.symbols) for x in seeds])
+    before = {
+        "start symbol": texts,
+        "random token": torch.cat([first, texts[:, 1:]], dim=1),
+        "nothing": texts[:, 1:],
+    }
+    losses, places = {}, {}
     for name, change in changes.items():
-        with change_layers(model, change), torch.no_grad():
+        change_layers(model, *change)
+        with torch.no_grad():
             losses[name] = measure_text(model, texts).tolist()
+        if name == "mask 0":
+            places["position 1, mask 0"] = describe_position(model, texts, 1)
+    change_layers(model, None, False)
+    for position in (0, 1, OTHER):
+        places[f"position {position}"] = describe_position(model, texts, position)
     return {
         "weights": {
             # The mean weight of later queries on position 0.
             name: tabulate(collect_weights(model, ids)[..., 1:, 0].mean(dim=(1, 3)))
             for name, ids in before.items()
         },
-        "position 0": describe_position(model, texts),
-        "position 1": describe_position(model, texts, 1),
-        "position 1, mask 0": describe_position(
-            model, texts, 1, zero_value(0, rescale=True)
-        ),
-        f"position {OTHER}": describe_position(model, texts, OTHER),
+        **places,
         "losses": losses,
     }

@@ -144,7 +144,6 @@ def draw_lessons(
 
 
 def split(items: list[int], size: int) -> list[list[int]]:
-    """Return pieces of a list that have this size, the last one at most."""
     return [items[i : i + size] for i in range(0, len(items), size)]
 
 
@@ -165,7 +164,6 @@ def train(model: nn.Module, utterances: Sequence[Utterance], seed: int) -> None:
 
 
 def measure_word_errors(model: nn.Module, utterances: Sequence[Utterance]) -> float:
-    """Return the word error rate of greedy search, as a share."""
     batch = join_utterances(utterances)
     found = greedy_search(model, batch.source, batch.lengths, LIMIT)
     words = [tuple("".join(VOCABULARY.decode(one.ids)).split()) for one in found]
@@ -235,10 +233,8 @@ def score_weights(
 def score_attention(
     model: nn.Module, utterances: Sequence[Utterance]
 ) -> dict[str, float]:
-    scores = [
-        score_weights(weights, one.spoken)
-        for weights, one in zip(attend(model, utterances), utterances, strict=True)
-    ]
+    pairs = zip(attend(model, utterances), utterances, strict=True)
+    scores = [score_weights(weights, one.spoken) for weights, one in pairs]
     return {name: sum(one[name] for one in scores) / len(scores) for name in scores[0]}
 
 
@@ -249,24 +245,6 @@ def show_example(model: nn.Module, one: Utterance) -> dict:
         "intervals": [list(x) for x in one.spoken.intervals],
         "thousandths": (attend(model, [one])[0] * 1000).round().int().tolist(),
     }
-
-
-def measure_model(
-    name: str, seed: int, train_on: Sequence[Utterance], tests: dict
-) -> tuple[dict, nn.Module]:
-    model = build_model(name, seed)
-
-    def score() -> dict:
-        return {str(n): score_attention(model, tests[n]) for n in SCORED}
-
-    row = {"model": name, "seed": seed, "parameters": count_parameters(model)}
-    if name == "attention":
-        row["untrained"] = score()
-    train(model, train_on, seed)
-    row["word_errors"] = [measure_word_errors(model, tests[n]) for n in COUNTS]
-    if name == "attention":
-        row["scores"] = score()
-    return row, model
 
 
 def build_model(name: str, seed: int) -> nn.Module:
@@ -289,8 +267,18 @@ def listen_attend_spell() -> dict:
     for seed in SEEDS:
         train_on = draw_utterances(seed, TRAINED, DIGITS)
         for name in MODELS:
-            row, model = measure_model(name, seed, train_on, tests)
+            model = build_model(name, seed)
+
+            def score(model=model) -> dict:
+                return {str(n): score_attention(model, tests[n]) for n in SCORED}
+
+            row = {"model": name, "seed": seed, "parameters": count_parameters(model)}
             if name == "attention":
+                row["untrained"] = score()
+            train(model, train_on, seed)
+            row["word_errors"] = [measure_word_errors(model, tests[n]) for n in COUNTS]
+            if name == "attention":
+                row["scores"] = score()
                 example = example or show_example(model, tests[4][0])
                 nn.init.zeros_(model.decoder.attention.score.key.weight)
                 row["equal_weights_word_errors"] = measure_word_errors(model, tests[4])
@@ -373,10 +361,7 @@ def hear(model: Whisper, spoken: SpokenDigits, digits: Sequence[int]) -> Heard:
     memory = model.encoder(spectrogram[None])
     ids = [*START, *(digits[digit - 1] for digit in spoken.digits)]
     return Heard(
-        spoken,
-        memory,
-        torch.tensor([ids]),
-        round(len(spoken.sound) / (2 * STEP)),
+        spoken, memory, torch.tensor([ids]), round(len(spoken.sound) / (2 * STEP))
     )
 
 
@@ -431,14 +416,9 @@ def measure_heads(
         weights = weights / weights.sum(dim=-1, keepdim=True)
         scores.append(score_maps(weights, one))
         times.append(find_peak_times(weights, POSITION_SECONDS))
+    found = {x: torch.stack([row[x] for row in scores]).mean(dim=0) for x in scores[0]}
     order_alone = score_order_alone(times, [one.intervals for one in heard])
-    return average(scores) | {"order_alone": order_alone}
-
-
-def average(rows: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-    return {
-        name: torch.stack([row[name] for row in rows]).mean(dim=0) for name in rows[0]
-    }
+    return found | {"order_alone": order_alone}
 
 
 @torch.no_grad()
@@ -455,35 +435,16 @@ def compute_loss(
 
 
 def measure_single_ablations(
-    model: Whisper, draws: Sequence[Sequence[Heard]]
-) -> list[Float[Tensor, "L H"]]:
-    """Return the loss without each head alone, one table for each draw."""
+    model: Whisper, heard: Sequence[Heard]
+) -> Float[Tensor, "L H"]:
+    """Return the loss without each head alone."""
     L, H = model.config.blocks, model.config.heads
-    tables = []
-    for heard in draws:
-        table, memory = torch.zeros(L, H), torch.cat([one.memory for one in heard])
-        for i, h in product(range(L), range(H)):
-            # In each block, self-attention comes before cross-attention.
-            with ablate_heads(model.decoder, [(2 * i + 1, h)]):
-                table[i, h] = compute_loss(model, heard, memory)
-        tables.append(table)
-    return tables
-
-
-def list_heads(measured: Sequence[dict], losses: Sequence[Tensor]) -> list[dict]:
-    """Return one row for each head: its scores, one for each draw."""
-    rows = []
-    for i, h in torch.cartesian_prod(
-        *(torch.arange(n) for n in losses[0].shape)
-    ).tolist():
-        row = {"layer": i, "head": h, "listed": (i, h) in ALIGNMENT_HEADS}
-        for name in measured[0]:
-            found = [float(one[name][i, h]) for one in measured]
-            row[name] = [round(x, DIGITS_KEPT) for x in found]
-        found = [float(table[i, h]) for table in losses]
-        row["loss_without"] = [round(x, DIGITS_KEPT) for x in found]
-        rows.append(row)
-    return rows
+    table, memory = torch.zeros(L, H), torch.cat([one.memory for one in heard])
+    for i, h in product(range(L), range(H)):
+        # In each block, self-attention comes before cross-attention.
+        with ablate_heads(model.decoder, [(2 * i + 1, h)]):
+            table[i, h] = compute_loss(model, heard, memory)
+    return table
 
 
 DIGITS_KEPT = 5  # after the point
@@ -491,17 +452,13 @@ DIGITS_KEPT = 5  # after the point
 
 def find_digit_tokens(tokenizer: "Tokenizer") -> list[int]:
     """Return the token of each digit from 1 to 9, with the space before it."""
-    tokens = []
-    for digit in range(1, 10):
-        (token,) = tokenizer.encode(f" {digit}", add_special_tokens=False).ids
-        tokens.append(token)
-    return tokens
+    words = [f" {digit}" for digit in range(1, 10)]
+    found = [tokenizer.encode(x, add_special_tokens=False).ids for x in words]
+    return [token for (token,) in found]
 
 
 @recorded(
-    seeds=SEEDS,
-    model=f"Whisper tiny.en, float16, from {PACKAGE}, MIT",
-    sha256=SHA256,
+    seeds=SEEDS, model=f"Whisper tiny.en, float16, from {PACKAGE}, MIT", sha256=SHA256
 )
 def whisper_digits() -> dict:
     """Record where 24 cross-attention heads look while digits are predicted.
@@ -514,9 +471,16 @@ def whisper_digits() -> dict:
     model = load_whisper()
     tokens = find_digit_tokens(load_whisper_tokenizer())
     draws = [draw_heard(model, tokens, seed) for seed in SEEDS]
-    measured = [measure_heads(model, heard) for heard in draws]
-    rows = list_heads(measured, measure_single_ablations(model, draws))
-    return {
-        "heads": rows,
-        "loss": [compute_loss(model, heard) for heard in draws],
-    }
+    measured = [
+        measure_heads(model, heard)
+        | {"loss_without": measure_single_ablations(model, heard)}
+        for heard in draws
+    ]
+    rows = []
+    for head in product(range(model.config.blocks), range(model.config.heads)):
+        row = {"layer": head[0], "head": head[1], "listed": head in ALIGNMENT_HEADS}
+        for name in measured[0]:
+            found = [float(one[name][head]) for one in measured]
+            row[name] = [round(x, DIGITS_KEPT) for x in found]
+        rows.append(row)
+    return {"heads": rows, "loss": [compute_loss(model, heard) for heard in draws]}

@@ -18,8 +18,6 @@ from attnbook.training.tasks import Task
 from workshop.experiments.record import recorded
 
 SEEDS = (0, 1, 2)
-
-
 SHORTEST = 14  # words of a sentence that is cut
 SMALLEST, PART = 4, 9  # words of its second part
 
@@ -50,21 +48,14 @@ def fit_position_probe(
     model: nn.Module, data: Task, pairs: Sequence[Aligned], longer: Sequence
 ) -> dict:
     """Return the mean position that a linear function reads off longer sentences."""
-    known, far = (
-        compute_state_halves(model, data, some)
-        for some in (pairs[: len(pairs) // 2], longer)
-    )
+    states, known = compute_state_halves(model, data, pairs[: len(pairs) // 2])
+    far_states, far = compute_state_halves(model, data, longer)
     found = {}
-    for i, name in enumerate(("forward", "backward")):
-        weights = torch.linalg.lstsq(
-            append_ones(known[0][i]), known[1].float()[:, None]
-        ).solution
-        predicted = (append_ones(far[0][i]) @ weights)[:, 0]
-        found[name] = {
-            "read_off": [
-                float(predicted[far[1] == n].mean()) for n in range(grammar.LONGEST)
-            ]
-        }
+    for name, x, y in zip(("forward", "backward"), states, far_states, strict=True):
+        fit = torch.linalg.lstsq(append_ones(x), known.float()[:, None])
+        predicted = (append_ones(y) @ fit.solution)[:, 0]
+        means = [float(predicted[far == n].mean()) for n in range(grammar.LONGEST)]
+        found[name] = {"read_off": means}
     return found
 
 
@@ -99,7 +90,6 @@ def build_memories(
 
 @torch.no_grad()
 def measure_wrong_links(model: nn.Module, data: Task) -> dict:
-    """Return, for each memory, the shares of wrong and of predicted links."""
     (forward, _), positions = compute_state_halves(model, data, data.splits.valid)
     count = grammar.TRAINED_LENGTH
     means = torch.stack([forward[positions == n].mean(0) for n in range(count)])
@@ -141,12 +131,7 @@ def position_shift() -> dict:
     results = []
     for seed in SEEDS:
         model, data, _ = load_trained(f"grammar_attention_{seed}")
-        pairs, longer = data.splits.test, grammar.load_long()
-        results.append(
-            {
-                "seed": seed,
-                "probe": fit_position_probe(model, data, pairs, longer),
-                "links": measure_wrong_links(model, data),
-            }
-        )
+        probe = fit_position_probe(model, data, data.splits.test, grammar.load_long())
+        links = measure_wrong_links(model, data)
+        results.append({"seed": seed, "probe": probe, "links": links})
     return {"seeds": results}

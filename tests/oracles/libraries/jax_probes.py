@@ -162,9 +162,7 @@ def find_lost_mask():
 if __name__ == "__main__":
     JAX, KERAS = f"jax {jax.__version__}", f"keras {keras.__version__}"
     window = {
-        "window of 3": describe_window(
-            lambda *x: from_jax(*x, local_window_size=3),
-        )
+        "window of 3": describe_window(lambda *x: from_jax(*x, local_window_size=3))
     }
     rotary = equinox.nn.RotaryPositionalEmbedding(64)
     bias = describe_attention(
@@ -174,10 +172,7 @@ if __name__ == "__main__":
     print_words(
         {
             "jax": (JAX, describe_attention(from_jax, "(B, T, H, D)") | window),
-            "jax bias": (
-                JAX,
-                {k: v for k, v in bias.items() if k in KEPT},
-            ),
+            "jax bias": (JAX, {k: v for k, v in bias.items() if k in KEPT}),
             "flax": (
                 f"flax {flax.__version__}",
                 describe_attention(from_flax, "(B, T, H, D)", causal=False),

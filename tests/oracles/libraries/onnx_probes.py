@@ -77,11 +77,7 @@ if __name__ == "__main__":
             )
             for name, version, run in (
                 ("onnx", f"onnx {onnx.__version__}", run_reference),
-                (
-                    "onnxruntime",
-                    f"onnxruntime {onnxruntime.__version__}",
-                    run_runtime,
-                ),
+                ("onnxruntime", f"onnxruntime {onnxruntime.__version__}", run_runtime),
             )
         }
     )

@@ -67,19 +67,17 @@ def describe_causal(attend):
         found = list_seen_keys(attend, T, S, causal=True)
         top = [[s for s in range(S) if s <= t] for t in range(T)]
         bottom = [[s for s in range(S) if s <= t + S - T] for t in range(T)]
-        words[f"causal, {T} queries, {S} keys"] = (
-            "refused"
-            if found is None
-            else "top left"
-            if found == top
-            else "bottom right"
-            if found == bottom
-            else "bottom right, empty rows NaN"
-            if found == [keys or "NaN" for keys in bottom]
-            else "bottom right, empty rows see all keys"
-            if found == [keys or [*range(S)] for keys in bottom]
-            else str(found)
-        )
+        known = {
+            "refused": None,
+            "top left": top,
+            "bottom right": bottom,
+            "bottom right, empty rows NaN": [keys or "NaN" for keys in bottom],
+            "bottom right, empty rows see all keys": [
+                keys or [*range(S)] for keys in bottom
+            ],
+        }
+        names = (name for name, keys in known.items() if keys == found)
+        words[f"causal, {T} queries, {S} keys"] = next(names, str(found))
     return words
 
 
@@ -90,10 +88,7 @@ def describe_attention(attend, axes, masks=True, causal=True, grouped=True, widt
     words = {
         "scale": name_result(
             try_call(attend, query, key, value.copy()),
-            {
-                "1/√D": softmax(scores / 8**0.5) @ value,
-                "none": softmax(scores) @ value,
-            },
+            {"1/√D": softmax(scores / 8**0.5) @ value, "none": softmax(scores) @ value},
         )
     }
     assert words["scale"] in ("1/√D", "none"), f"{attend} is no attention: {words}"

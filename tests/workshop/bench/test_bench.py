@@ -10,12 +10,7 @@ from attnbook.flash import flash_attention
 from workshop.bench import __main__ as command
 from workshop.bench import gpu, kernels, record
 from workshop.bench.cells import run_cells
-from workshop.bench.kernels import (
-    Case,
-    draw_inputs,
-    measure_case,
-    measure_error,
-)
+from workshop.bench.kernels import Case, draw_inputs, measure_case, measure_error
 
 CAUSAL = Case("causal", 8, 32, tokens=64, columns=16)
 DECODING = Case("decoding", 8, 32, tokens=64, columns=32)

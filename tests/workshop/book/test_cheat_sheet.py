@@ -16,7 +16,7 @@ from attnbook.attention.scaled_dot_product import attend
 from attnbook.models.transformer import EncoderBlock, PreNorm
 from attnbook.profiling.roofline import MODELS
 from attnbook.profiling.steps import count_cache_bytes
-from workshop.book.cheat_sheet import ATTENTIONS, evaluate_cost, format_number
+from workshop.book.cheat_sheet import ATTENTIONS, evaluate_cost
 
 SIZES = {
     **{"T": 101, "S": 101, "D": 4, "E": 4, "Dq": 7, "M": 11, "A": 13, "C": 24},
@@ -123,12 +123,6 @@ def test_a_rows_costs_are_those_of_the_code(name):
     for name in ("operations", "largest") if row.at_most else ():
         assert message[name] / 2 <= found.pop(name) <= message.pop(name)
     assert message == found
-
-
-def test_costs_are_evaluated_and_numbers_shortened():
-    assert evaluate_cost("2 T^2 (D + E)", {"T": 3, "D": 1, "E": 4}) == 90
-    assert format_number(536870912) == "537 million"
-    assert format_number(12) == "12"
 
 
 def test_the_example_of_a_cache_is_a_published_model():

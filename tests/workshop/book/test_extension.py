@@ -11,10 +11,7 @@ from pygments import highlight
 from pygments.lexers import PythonLexer
 
 from small_site import build_site, read_body
-from workshop.book import (
-    math,
-    rewriting,
-)
+from workshop.book import math, rewriting
 from workshop.book.cell_kinds import copy_texts, fold_cells, open_folded
 from workshop.book.code import KINDS, CodeFormatter
 from workshop.book.search import BookSearch

@@ -4,11 +4,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from workshop.book.notebook import (
-    copy_prose,
-    execute,
-    normalize,
-)
+from workshop.book.notebook import copy_prose, execute, normalize
 
 pytestmark = pytest.mark.precision
 

@@ -77,9 +77,7 @@ def test_a_slider_compares_the_guess_with_what_was_measured(open_question):
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
 
 
-def test_nothing_is_covered_on_paper_or_if_the_reader_wants_all_results(
-    open_question,
-):
+def test_nothing_is_covered_on_paper_or_if_the_reader_wants_all_results(open_question):
     page = open_question(QUESTION)
     assert visible(page) == COVERED
     page.emulate_media(media="print")

@@ -5,7 +5,6 @@ tests/oracles/against_census.py reads the real models of the census.
 
 import hashlib
 import json
-import random
 import tarfile
 from types import SimpleNamespace
 
@@ -16,12 +15,7 @@ from attnbook.data import read_file
 from attnbook.data.emoji import LEVELS, SIZE
 from workshop.derive import digits, emoji, help_graph, spoken_digits
 from workshop.derive.attention_census import describe_model, drop_repetitions
-from workshop.derive.libreoffice import (
-    compute_jaccard,
-    find_nearest,
-    pair_paragraphs,
-    read_paragraphs,
-)
+from workshop.derive.libreoffice import read_paragraphs
 
 pytestmark = pytest.mark.precision
 
@@ -42,30 +36,6 @@ def test_paragraphs_keep_the_default_wording_and_need_an_id():
         "hd_id1": "Opening a file",
         "par_id2": "Choose Tools & Options now.",
     }
-
-
-def test_paragraphs_are_paired_by_page_and_id(tmp_path):
-    for language, text in (("en", "one"), ("fr", "un")):
-        (tmp_path / language).mkdir()
-        (tmp_path / language / "a.html").write_text(
-            f'<p id="par_1">{text}</p><p id="par_{language}">alone</p>'
-        )
-    (tmp_path / "en/b.html").write_text('<p id="par_1">no twin page</p>')
-    assert list(pair_paragraphs(tmp_path / "en", tmp_path / "fr")) == [("one", "un")]
-
-
-@pytest.mark.parametrize("similarity", [0.3, 0.75, 1.0])
-def test_the_nearest_set_is_that_of_comparing_all_pairs(similarity):
-    draw = random.Random(0)
-    sets = [
-        frozenset(draw.choices("abcdefghij", k=draw.randint(1, 8))) for _ in range(150)
-    ]
-    expected = []
-    for i, one in enumerate(sets):
-        best = max(compute_jaccard(one, x) for x in sets[:i] + sets[i + 1 :])
-        expected.append(best if best >= similarity else 0.0)
-    assert find_nearest(sets, similarity) == expected
-    assert any(expected)
 
 
 def test_a_page_of_the_graph_has_its_links_and_its_words():
@@ -120,12 +90,6 @@ def test_an_emojis_margin_is_cut_off_and_the_rest_is_put_on_white():
     pixels = [tuple(found[i : i + 3]) for i in range(0, len(found), 3)]
     rows = [pixels[i : i + SIZE] for i in range(0, SIZE**2, SIZE)]
     assert [set(row) for row in rows] == ([{white}] * 7 + [{red}] * 6 + [{white}] * 7)
-
-
-def test_an_emojis_file_is_found_by_its_character():
-    files = {"a/1f436.png": b"dog", "a/2702-FE0F.png": b"scissors"}
-    assert emoji.find_member(files, "a/{}.png", "🐶") == b"dog"
-    assert emoji.find_member(files, "a/{}.png", "✂") == b"scissors"
 
 
 @pytest.mark.refusal
