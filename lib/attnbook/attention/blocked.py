@@ -183,12 +183,17 @@ def attend_by_head(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> T
     """
     multiply = torch.ops.mkldnn._linear_pointwise  # x, y: x @ y.mT
     more = None, "none", [], ""
-    # Adding is faster than replacing; the caller looks for NaN.
+    # Adding is faster than replacing; the caller looks for NaN. Only the first
+    # and the last keys of a chunk are masked out for some of its queries.
     bias = query.new_zeros(mask.shape).masked_fill_(~mask, -torch.inf)
+    edges = slice(0, len(mask)), slice(-len(mask), None)
     outputs = []
     for q, k, v in zip(query * query.shape[-1] ** -0.5, key, value, strict=True):
-        scores = multiply(q, k, *more).add_(bias)
-        outputs.append(multiply(scores.softmax(dim=-1), v.mT, *more))
+        scores = multiply(q, k, *more)
+        for edge in edges:
+            scores[:, edge] += bias[:, edge]
+        weights = torch.softmax(scores, dim=-1, out=scores)
+        outputs.append(multiply(weights, v.mT, *more))
     return torch.stack(outputs)
 
 
