@@ -84,6 +84,9 @@ CASES = {
 # Triton's interpreter runs these in float16 as well.
 IN_HALF = "causal", "three heads a group", "soft-cap, alibi, window, lengths"
 
+# Of these the logsumexp is compared, too.
+WITH_LSE = "ragged, wider values", "three heads a group", IN_HALF[-1]
+
 # Lengths of two sequences that are refused, and what is said of them.
 BAD_LENGTHS = {
     "broken lengths": (
@@ -139,11 +142,11 @@ def draw_inputs(title, dtype):
     return draw_tensors(CASES[title], title, dtype)
 
 
-def compute_reference(query, key, value, options):
-    """The reference: scaled, capped, biased, masked, and then a softmax."""
+def compute_masked_scores(query, key, options):
+    """Scores that are scaled, capped, biased and masked with -inf."""
     (H, T, D), S = query.shape[1:], key.shape[2]
     each = H // key.shape[1]
-    key, value = (x.repeat_interleave(each, dim=1) for x in (key, value))
+    key = key.repeat_interleave(each, dim=1)
     mask = torch.ones(T, S, dtype=torch.bool)
     if options.causal:
         mask = mask & masks.causal(T, S)
@@ -159,7 +162,36 @@ def compute_reference(query, key, value, options):
         away = distances(T, S).abs()
         slopes = options.alibi_slopes.to(scores)[..., None, None]
         scores = scores - slopes * away
-    return masked_softmax(scores, mask) @ value
+    return scores.masked_fill(~mask, -torch.inf)
+
+
+def compute_reference(query, key, value, options):
+    """The reference: the softmax of the scores, and the average of the values."""
+    scores = compute_masked_scores(query, key, options)
+    value = value.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+    return masked_softmax(scores, scores > -torch.inf) @ value
+
+
+def compute_reference_with_lse(query, key, value, options):
+    """Return the output, and the logsumexp as one more column."""
+    output = compute_reference(query, key, value, options)
+    lse = compute_masked_scores(query, key, options).logsumexp(-1, keepdim=True)
+    return torch.cat([output, lse], dim=-1)
+
+
+@cache
+def compute_truth_with_lse(title, dtype):
+    """Return the same as `compute_truth`, with the logsumexp as one more column.
+
+    The upstream gradient of the logsumexp is that of the first column.
+    """
+    inputs, upstream = draw_inputs(title, dtype)
+    upstream = torch.cat([upstream, upstream[..., :1]], dim=-1)
+    return run_with_gradients(
+        partial(compute_reference_with_lse, options=CASES[title].options(dtype)),
+        [x.double() for x in inputs],
+        upstream.double(),
+    )
 
 
 @cache

@@ -10,6 +10,7 @@ IN_HALF run in float16 as well. What is found is printed as JSON, a case a line.
 """
 
 import json
+import math
 import os
 from functools import cache
 
@@ -103,6 +104,20 @@ def report_attention():
         report(title, found, flash_cases.compute_truth(title, dtype), dtype)
 
 
+def report_lse():
+    for title in flash_cases.WITH_LSE:
+        inputs, upstream = flash_cases.draw_inputs(title, torch.float32)
+        given = [surround_with_nan(x) for x in inputs]
+        options = flash_cases.CASES[title].options(torch.float32)
+        output, lse = launch.forward(*given, options, TILES[0])
+        grads = launch.backward(
+            *given, output, lse, upstream, options, TILES[1], upstream[..., 0]
+        )
+        found = torch.cat([output, lse[..., None] * math.log(2)], dim=-1)
+        truth = flash_cases.compute_truth_with_lse(title, torch.float32)
+        report(f"lse: {title}", (found, *grads), truth, torch.float32)
+
+
 def report_decoding():
     for title, dtype in list_cases(decoding_cases):
         case = decoding_cases.CASES[title]
@@ -166,6 +181,7 @@ def main():
     prepare_triton()
     launch.allocate = allocate
     report_attention()
+    report_lse()
     report_decoding()
     print(json.dumps({"case": "bounds", "same": check_bounds()}), flush=True)
 

@@ -41,6 +41,7 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.compiler import is_compiling
 from torch.nn import functional as F
 
 from attnbook.attention.linear import check_state_shape, split_chunks
@@ -48,9 +49,18 @@ from attnbook.attention.scaled_dot_product import require_fit
 from attnbook.attention.tiled import promote_to_float32
 
 
+def can_read(x: Tensor) -> bool:
+    """Tell whether the numbers can be checked.
+
+    Reading them from a GPU would wait for it, and under torch.compile it would
+    break the graph.
+    """
+    return x.device.type == "cpu" and x.numel() > 0 and not is_compiling()
+
+
 def read_decay(log_decay: Tensor) -> Tensor:
     """Return the rates in at least single precision; refuse positive ones."""
-    if log_decay.numel() and not (highest := log_decay.max()) <= 0:
+    if can_read(log_decay) and not (highest := log_decay.max()) <= 0:
         raise ValueError(
             f"log_decay must be at most 0, but is up to {highest:.3g}: the "
             "memory would grow"
@@ -124,8 +134,9 @@ def step_delta(
             channel of the keys (B, H, D); no decay unless given.
 
     Raises:
-        ValueError: if beta is not in [0, 2], log_decay is positive, or the
-            state does not have the shape (B, H, D, E).
+        ValueError: if beta is not in [0, 2] or log_decay is positive, both only
+            on a CPU and outside of torch.compile, or the state does not have
+            the shape (B, H, D, E).
     """
     check_beta(beta)
     check_state_shape("state", state, (*key.shape, value.shape[-1]))
@@ -248,7 +259,7 @@ def attend_delta_chunked(
 
 def check_beta(beta: Tensor) -> None:
     """Raise ValueError if a writing strength is not in [0, 2]."""
-    if not beta.numel():
+    if not can_read(beta):
         return
     low, high = beta.aminmax()
     if not (low >= 0 and high <= 2):

@@ -190,6 +190,7 @@ def attend_tiled_gradient(
     upstream: Float[Tensor, "*B T E"],
     block: int = BLOCK_SIZE,
     scores: TileScores | None = None,
+    lse_upstream: Float[Tensor, "*B T"] | None = None,
 ) -> tuple[
     Float[Tensor, "*#B T D"], Float[Tensor, "*#B S D"], Float[Tensor, "*#B S E"]
 ]:
@@ -200,6 +201,7 @@ def attend_tiled_gradient(
         lse: the logsumexp that it returned.
         upstream: the loss's gradient on the output.
         block, scores: as in `attend_tiled`.
+        lse_upstream: the loss's gradient on the logsumexp; 0 unless given.
     """
     scores = check_shapes(query, key, value, block, scores)
     # Σ weights · (upstream · value) over the keys is upstream · output: the
@@ -207,6 +209,9 @@ def attend_tiled_gradient(
     average = (promote_to_float32(output) * promote_to_float32(upstream)).sum(
         dim=-1, keepdim=True
     )
+    if lse_upstream is not None:
+        # The derivative of the logsumexp by a score is the score's weight.
+        average = average - lse_upstream[..., None]
     dquery, dkey, dvalue = (
         x.new_zeros(x.shape, dtype=average.dtype) for x in (query, key, value)
     )

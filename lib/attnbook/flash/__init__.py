@@ -3,21 +3,29 @@
 On an NVIDIA GPU the Triton kernels of this package compute it, everywhere else
 the tiles of `attnbook.attention.tiled`. Importing it imports no Triton.
 
-Source: Dao (2023), algorithms 1 and 2, https://arxiv.org/abs/2307.08691;
+Source: Dao (2023), algorithms 1 and 2, https://arxiv.org/abs/2307.08691; learned
+    sinks: OpenAI (2025), gpt-oss, https://arxiv.org/abs/2508.10925;
     departures: masks align at the bottom right, and a query that can attend to
     no key gets zeros
 Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
     of query and key, E value width
 """
 
+from typing import Any
+
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnbook.flash.operators import flash_forward
-from attnbook.flash.options import Options, refuse
+from attnbook.flash.operators import compute_lse, flash_forward
+from attnbook.flash.options import Options, describe, refuse
 from attnbook.flash.sizes import FallbackWarning
 
-__all__ = ["FallbackWarning", "flash_attention"]
+__all__ = [
+    "FallbackWarning",
+    "apply_sinks",
+    "flash_attention",
+    "flash_attention_with_lse",
+]
 
 
 def flash_attention(
@@ -64,7 +72,60 @@ def flash_attention(
             the kernels do not take them.
     """
     options = Options(causal, window, key_lengths, alibi_slopes, softcap, scale)
+    return run(query, key, value, options, strict)[0]
+
+
+def run(
+    query: Tensor, key: Tensor, value: Tensor, options: Options, strict: bool
+) -> tuple[Tensor, Tensor]:
+    """Return the output, and the sums of `attnbook.flash.operators`."""
     refuse(query, key, value, options)
-    given = query, key, value, key_lengths, alibi_slopes
+    given = query, key, value, options.key_lengths, options.alibi_slopes
     numbers = options.numbers(query.shape[-1], key.shape[-2])
-    return flash_forward(*given, *numbers, strict)[0]
+    output, sums = flash_forward(*given, *numbers, strict)
+    return output, sums
+
+
+def flash_attention_with_lse(
+    query: Float[Tensor, "B H T D"],
+    key: Float[Tensor, "B G S D"],
+    value: Float[Tensor, "B G S E"],
+    *,
+    strict: bool = False,
+    **options: Any,
+) -> tuple[Float[Tensor, "B H T E"], Float[Tensor, "B H T"]]:
+    """Return `flash_attention` and each query's logarithm of the sum of exp(score).
+
+    Both have gradients. The logsumexp is in single precision for inputs in half
+    precision; a query that can attend to no key has -inf. Options and errors are
+    those of `flash_attention`.
+    """
+    output, sums = run(query, key, value, Options(**options), strict)
+    return output, compute_lse(sums)
+
+
+def apply_sinks(
+    output: Float[Tensor, "B H T E"],
+    lse: Float[Tensor, "B H T"],
+    sinks: Float[Tensor, "H"],
+) -> Float[Tensor, "B H T E"]:
+    """Return attention with one more logit in each head, which has no value.
+
+    The weights of the keys then sum to sigmoid(lse - sink) instead of 1. All
+    three inputs get gradients.
+
+    Args:
+        output, lse: of `flash_attention_with_lse`.
+        sinks: the logit of each head.
+
+    Raises:
+        ValueError: if there is not one logit for each head.
+    """
+    H = output.shape[1]
+    if sinks.shape != (H,) or sinks.device != output.device:
+        raise ValueError(
+            f"sinks must be one number for each of {H} heads on {output.device}, "
+            f"but are {describe(sinks)}"
+        )
+    share = (lse - sinks.to(lse)[:, None]).sigmoid()
+    return (output * share[..., None]).to(output)

@@ -101,7 +101,8 @@ def key_value_gradient(
 
 @triton.jit(do_not_specialize=("T", "S", "heads", "each", "window"))
 def query_gradient(
-    query, key, value, upstream, lse, average, output, dquery, lengths, slopes,
+    query, key, value, upstream, lse, average, output, dquery, lse_upstream,
+    lengths, slopes,
     query_strides, key_strides, value_strides, upstream_strides, output_strides,
     dquery_strides,
     T, S, heads, each, window, scale, unit, cap,
@@ -128,6 +129,9 @@ def query_gradient(
     output_head = head_pointer(output, output_strides, b, h)
     outputs = load(output_head, row, T, output_strides[2], BLOCK_T, E, BLOCK_E)
     means = tl.sum(outputs.to(tl.float32) * upstreams.to(tl.float32), 1)
+    if lse_upstream is not None:
+        # The derivative of the logsumexp by a score is the score's weight.
+        means -= tl.load(lse_upstream + at, mask=rows < T, other=0.0)
     tl.store(average + at, means, mask=rows < T)
     means, positions = means[:, None], (rows + S - T)[:, None]
     begin, inside, outside, end = key_ranges(

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnbook.flash import flash_attention
+from attnbook.flash import apply_sinks, flash_attention_with_lse
 
 NAME = "attnbook"
 
@@ -49,6 +49,7 @@ def attention(
     is_causal: bool | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
+    s_aux: Tensor | None = None,
     **more: Any,
 ) -> tuple[Tensor, None]:
     """Return the output as (B, T, H, E), and no weights.
@@ -65,6 +66,7 @@ def attention(
         dropout: of the weights; only 0 is taken.
         sliding_window: number of keys that a query attends to, its own
             included.
+        s_aux: the learned sink of each head, (H,).
         more: arguments of other models.
 
     Raises:
@@ -81,9 +83,7 @@ def attention(
         raise ValueError(
             f"a window of {sliding_window} looks back, but the attention is not causal"
         )
-    if more.get("s_aux") is not None:
-        raise ValueError("learned sinks (s_aux) are not among the options")
-    output = flash_attention(
+    output, lse = flash_attention_with_lse(
         query,
         key,
         value,
@@ -93,6 +93,8 @@ def attention(
         softcap=softcap,
         scale=scaling,
     )
+    if s_aux is not None:
+        output = apply_sinks(output, lse, s_aux)
     return output.transpose(1, 2).contiguous(), None
 
 

@@ -61,8 +61,12 @@ def backward(
     upstream: Tensor,
     options: Options,
     tile: TileSizes | None = None,
+    lse_upstream: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients on query, key and value."""
+    """Return the gradients on query, key and value.
+
+    `lse_upstream` is the gradient on the natural logsumexp, 0 unless given.
+    """
     query, key, value, upstream, output = map(
         make_rows_contiguous, (query, key, value, upstream, output)
     )
@@ -75,6 +79,8 @@ def backward(
     average = allocate(query, B, H, T, dtype=torch.float32)
     grads = [allocate(x, *x.shape) for x in (query, key, value)]
     more = expand_per_sequence(query, options)
+    if lse_upstream is not None:
+        lse_upstream = lse_upstream.float().contiguous()
     given = query, key, value, upstream, lse, average
     read = [read_strides(x) for x in (query, key, value, upstream)]
     last = (
@@ -84,7 +90,7 @@ def backward(
     )
     with torch.cuda.device_of(query):
         back.query_gradient[(triton.cdiv(T, by_queries.queries) * B * H,)](
-            *given, output, grads[0], *more,
+            *given, output, grads[0], lse_upstream, *more,
             *read, *map(read_strides, (output, grads[0])), *last,
             **list_constants(D, E, by_queries, options),
         )  # fmt: skip

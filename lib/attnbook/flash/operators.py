@@ -11,6 +11,7 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
     the total of exp(score - maximum)
 """
 
+import math
 from typing import Any
 
 import torch
@@ -66,6 +67,7 @@ def flash_backward(
     window: int | None,
     softcap: float | None,
     scale: float,
+    lse_upstream: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients on query, key and value, from a forward pass."""
     options = Options(causal, window, key_lengths, alibi_slopes, softcap, scale)
@@ -73,9 +75,11 @@ def flash_backward(
     if sums.shape[-1] == 1:
         from attnbook.flash import launch
 
-        return launch.backward(*given, sums[..., 0], upstream, options)
+        return launch.backward(
+            *given, sums[..., 0], upstream, options, lse_upstream=lse_upstream
+        )
     maximum, total = sums.unbind(-1)
-    return tiled_backward(*given, maximum, total, upstream, options)
+    return tiled_backward(*given, maximum, total, upstream, options, lse_upstream)
 
 
 @flash_forward.register_fake
@@ -105,13 +109,29 @@ def keep_for_backward(
     """Save every tensor so that autograd detects changes in place."""
     tensors, ctx.numbers = inputs[:5], inputs[5:9]
     ctx.save_for_backward(*tensors, *output)
-    ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)
 
 
-def go_back(ctx: Any, upstream: Tensor, _: Any) -> tuple[Any, ...]:
+def go_back(ctx: Any, upstream: Tensor | None, dsums: Tensor | None) -> tuple[Any, ...]:
     """Return the gradients on all inputs of the forward pass."""
-    return *flash_backward(*ctx.saved_tensors, upstream, *ctx.numbers), *[None] * 7
+    *inputs, output, sums = ctx.saved_tensors
+    if upstream is None:
+        upstream = torch.zeros_like(output)
+    if dsums is not None:
+        dsums = dsums[..., 0] / read_unit(sums)
+    grads = flash_backward(*inputs, output, sums, upstream, *ctx.numbers, dsums)
+    return *grads, *[None] * 7
+
+
+def read_unit(sums: Tensor) -> float:
+    """Return the logarithm of the base that the first of the sums has."""
+    return math.log(2) if sums.shape[-1] == 1 else 1.0
+
+
+def compute_lse(sums: Tensor) -> Tensor:
+    """Return the natural logsumexp; its gradient goes through the first sum."""
+    lse = sums[..., 0] * read_unit(sums)
+    return lse if sums.shape[-1] == 1 else lse + sums[..., 1].detach().log()
 
 
 def refuse_second_derivatives(ctx: Any, *_: Any) -> None:
@@ -163,6 +183,7 @@ def tiled_backward(
     total: Tensor,
     upstream: Tensor,
     options: Options,
+    lse_upstream: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of the tiled PyTorch version.
 
@@ -175,9 +196,10 @@ def tiled_backward(
         query, key, value, output, maximum, promote_to_float32(upstream) / some,
         groups=key.shape[1],
     )  # fmt: skip
+    if lse_upstream is not None:
+        (lse_upstream,) = split_groups(lse_upstream / some[..., 0], groups=key.shape[1])
     scores = MaskedTileScores(query, key, options)
-    made = attend_tiled_gradient(
-        query, key, value, output, maximum, upstream, scores=scores
-    )
+    given = query, key, value, output, maximum, upstream
+    made = attend_tiled_gradient(*given, scores=scores, lse_upstream=lse_upstream)
     dquery, dkey, dvalue = (x.flatten(1, 2).contiguous() for x in made)
     return dquery, dkey, dvalue

@@ -6,7 +6,7 @@ import torch
 from attnbook import masks
 from attnbook.attention.blocked import attend_in_blocks, attend_window
 from attnbook.attention.scaled_dot_product import attend
-from precision import draw
+from precision import assert_equals_reference, draw
 
 
 def draw_inputs(T, S):
@@ -20,6 +20,38 @@ def test_a_window_equals_its_mask(T, S, size, rows):
     inputs = draw_inputs(T, S)
     expected = attend(*inputs, masks.window(T, S, size))
     torch.testing.assert_close(attend_window(*inputs, size, rows=rows), expected)
+
+
+@pytest.mark.parametrize("shift", [-50, 0, 70])
+@pytest.mark.parametrize("size", [1, 40, 520, 2000])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_long_window_equals_its_mask_with_gradients(shift, size, dtype):
+    T, S = 640, 640 + shift
+    given = draw((2, T, 2, 8), (2, S, 2, 8), (2, S, 2, 8), (2, 2, T, 8))
+    # The heads lie inside, as a projection leaves them.
+    *inputs, upstream = (x.to(dtype) for x in given)
+    inputs = [x.transpose(1, 2) for x in inputs]
+    mask = masks.window(T, S, size)
+    assert_equals_reference(
+        lambda *x: attend_window(*x, size),
+        lambda *x: attend(*x, mask),
+        inputs,
+        upstream,
+    )
+    expected = attend(*inputs, mask)  # without gradients other products may run
+    torch.testing.assert_close(attend_window(*inputs, size), expected)
+
+
+@pytest.mark.parametrize("size", [40, 520])
+@pytest.mark.parametrize("spoiled", [torch.nan, torch.inf])
+def test_a_key_outside_the_window_reaches_no_query(size, spoiled):
+    inputs = [x.float() for x in draw(*[(1, 2, 640, 8)] * 3)]
+    expected = attend_window(*inputs, size)
+    inputs[1][:, :, 9] = spoiled
+    found = attend_window(*inputs, size)
+    torch.testing.assert_close(found[:, :, :9], expected[:, :, :9])
+    later = slice(9 + size, None)
+    torch.testing.assert_close(found[:, :, later], expected[:, :, later])
 
 
 @pytest.mark.parametrize("shape", [(17,), (11, 1), (2, 1, 1, 17)])

@@ -161,3 +161,18 @@ def test_a_step_and_a_chunk_that_do_not_fit_are_refused():
         attend_delta_chunked(query, key, value, beta, chunk=0)
     with pytest.raises(ValueError, match="1 decay here, not 5"):
         attend_delta_chunked(query, key, value, beta, -query.abs())
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("function", [attend_delta_recurrent, attend_delta_chunked])
+def test_the_checks_of_values_break_no_graph(function):
+    *inputs, decay, _ = draw_inputs(5, 1)
+    torch._dynamo.reset()
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(*inputs, decay), function(*inputs, decay))
+
+
+def test_the_checks_of_values_read_nothing_from_another_device():
+    """On the device "meta" there is nothing to read."""
+    *inputs, decay, _ = (x.to("meta") for x in draw_inputs(5, 1))
+    assert attend_delta_chunked(*inputs, decay).output.shape == inputs[2].shape

@@ -2,14 +2,17 @@ import pytest
 import torch
 
 from attnbook.attention.scaled_dot_product import attend
-from attnbook.flash import flash_attention
+from attnbook.flash import apply_sinks, flash_attention, flash_attention_with_lse
 from attnbook.flash.sizes import choose_tile_sizes
 from attnbook.positions.biases import alibi, alibi_slopes
 from flash_cases import (
     BAD_LENGTHS,
     CASES,
     LENGTHS_BEYOND_7,
+    WITH_LSE,
+    compute_masked_scores,
     compute_reference,
+    compute_truth_with_lse,
     draw_inputs,
 )
 from precision import run_with_gradients
@@ -28,6 +31,51 @@ def test_every_case_equals_the_reference_forward_and_backward(title):
         lambda *x: compute_reference(*x, options), inputs, upstream
     )
     torch.testing.assert_close(ours, theirs)
+
+
+def join_lse(*inputs, **options):
+    output, lse = flash_attention_with_lse(*inputs, **options)
+    return torch.cat([output, lse[..., None]], dim=-1)
+
+
+@pytest.mark.parametrize("title", WITH_LSE)
+def test_the_logsumexp_and_its_gradient_equal_the_reference(title):
+    inputs, upstream = draw_inputs(title, torch.float64)
+    upstream = torch.cat([upstream, upstream[..., :1]], dim=-1)
+    options = vars(CASES[title].options())
+    found = run_with_gradients(lambda *x: join_lse(*x, **options), inputs, upstream)
+    expected = compute_truth_with_lse(title, torch.float64)
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_sink_is_one_more_logit_without_a_value():
+    inputs, upstream = draw_inputs("causal, more queries", torch.float64)
+    options = CASES["causal, more queries"].options()
+    sinks = torch.tensor([0.3, -2.0]).double()
+
+    def with_sinks(*inputs):
+        *inputs, sinks = inputs
+        return apply_sinks(*flash_attention_with_lse(*inputs, causal=True), sinks)
+
+    def reference(query, key, value, sinks):
+        scores = compute_masked_scores(query, key, options)
+        column = sinks[:, None, None].expand(*scores.shape[:-1], 1)
+        weights = torch.cat([scores, column], dim=-1).softmax(-1)
+        return weights[..., :-1] @ value
+
+    # The first queries can attend to no key: all of their weight is the sink's.
+    given = [*inputs, sinks]
+    torch.testing.assert_close(
+        run_with_gradients(with_sinks, given, upstream),
+        run_with_gradients(reference, given, upstream),
+    )
+
+
+@pytest.mark.refusal
+def test_sinks_of_another_number_of_heads_are_refused():
+    found = flash_attention_with_lse(**FITTING)
+    with pytest.raises(ValueError, match=r"each of 2 heads on cpu, .* shape \(3,\)"):
+        apply_sinks(*found, torch.ones(3))
 
 
 def test_alibi_is_the_bias_of_chapter_8():

@@ -42,6 +42,19 @@ def test_window_and_cap_are_passed_on():
     assert torch.equal(output, expected.transpose(1, 2))
 
 
+def test_learned_sinks_take_part_in_the_softmax():
+    layer, (query, key, value) = asking(True), drawn()
+    sinks = torch.linspace(-1, 1, 6)
+    output, _ = attention(layer, query, key, value, None, s_aux=sinks)
+    # A first key that every query scores with the sink, and that has no value.
+    scores = (query * 4**-0.5) @ key.repeat_interleave(3, dim=1).mT
+    scores = scores.masked_fill(torch.ones(7, 7).triu(1).bool(), -torch.inf)
+    column = sinks[:, None, None].expand(2, 6, 7, 1)
+    weights = torch.cat([column, scores], dim=-1).softmax(-1)[..., 1:]
+    expected = weights @ value.repeat_interleave(3, dim=1)
+    torch.testing.assert_close(output, expected.transpose(1, 2))
+
+
 @pytest.mark.refusal
 @pytest.mark.parametrize(
     ("mask", "more", "message"),
@@ -52,7 +65,7 @@ def test_window_and_cap_are_passed_on():
             {"is_causal": False, "sliding_window": 3},
             "a window of 3 looks back, but the attention is not causal",
         ),
-        (None, {"s_aux": torch.ones(6)}, "sinks"),
+        (None, {"s_aux": torch.ones(5)}, r"each of 6 heads .* shape \(5,\)"),
         (
             torch.ones(2, 1, 7, 7),
             {},

@@ -27,6 +27,13 @@ def test_interpreted_kernels_equal_the_reference(title, dtype):
     assert found["unharmed"]
 
 
+@pytest.mark.parametrize("title", flash_cases.WITH_LSE)
+def test_an_interpreted_logsumexp_and_its_gradient_equal_the_reference(title):
+    found = interpret_kernels()[f"lse: {title}", "float32"]
+    assert found["difference"] <= BOUNDS[torch.float32]
+    assert found["unharmed"]
+
+
 @pytest.mark.parametrize("way", ["cache", "pages"])
 @pytest.mark.parametrize(("title", "dtype"), list_runs(decoding_cases))
 def test_interpreted_decoding_equals_the_reference(title, dtype, way):

@@ -1,5 +1,6 @@
 """The cheat sheet: its costs, counted on the library's code at odd sizes."""
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,7 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnbook.attention.blocked import attend_window
+from attnbook import masks
+from attnbook.attention.blocked import attend_in_blocks
 from attnbook.attention.multi_head import GroupedQueryAttention, MultiHeadAttention
 from attnbook.attention.recurrent import ConcatScore, GeneralScore, GlobalAttention
 from attnbook.attention.scaled_dot_product import attend
@@ -54,7 +56,7 @@ CALLS = {
     "multi-head": lambda n: call_module(MultiHeadAttention(n.C, n.H), n),
     "grouped-query": lambda n: call_module(GroupedQueryAttention(n.C, n.H, n.G), n),
     "window, in blocks": lambda n: (
-        lambda *x: attend_window(*x, n.w, n.R),
+        partial(attend_in_blocks, mask=masks.window(n.T, n.S, n.w), rows=n.R),
         draw(*[(1, n.H, n.T, n.D)] * 3),
         (),
     ),
