@@ -18,14 +18,13 @@ from attnbook.attention import (
     multi_head,
     recurrent,
     self_attention,
-    space_time,
     sparse,
     tiled,
 )
 from attnbook.attention import scaled_dot_product as scaled
 from attnbook.decoding import generation
-from attnbook.diagnose import explanations, heads, intervals
-from attnbook.flash.decoding import attend_paged, attend_split_kv
+from attnbook.diagnose import heads
+from attnbook.flash.decoding import attend_paged
 from attnbook.masks import layouts, rules
 from attnbook.models import (
     attention_only,
@@ -38,7 +37,6 @@ from attnbook.models import (
 )
 from attnbook.models import recurrent as decoders
 from attnbook.positions import absolute, biases, rotary
-from attnbook.training import loop
 
 B, H, T, S, D, C, V = 2, 2, 3, 5, 4, 8, 11
 CPU, META = torch.device("cpu"), torch.device("meta")
@@ -56,7 +54,7 @@ X, M, W, BETA = draw(B, T, C), draw(B, S, C), draw(C, C), draw(B, H, T).sigmoid(
 IDS, LENGTHS = torch.randint(4, V, (B, S), generator=RNG), torch.tensor([5, 3])
 MASK, WEIGHTS = torch.ones(T, S).tril(1).bool(), draw(B, H, S, S).softmax(-1)
 EDGES, AT = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.arange(T)
-TABLE, VIDEO = torch.tensor([[5, 0, 2], [3, 1, 0]]), [draw(B, H, T, S, D)] * 3
+TABLE = torch.tensor([[5, 0, 2], [3, 1, 0]])
 PAGES = draw(6, H, 2, D), draw(6, H, 2, 6), TABLE, LENGTHS
 SIZE, SEQUENCES = transformer.Size(C, H, 10, 2), (IDS, LENGTHS, IDS[:, :T])
 
@@ -64,43 +62,22 @@ SIZE, SEQUENCES = transformer.Size(C, H, 10, 2), (IDS, LENGTHS, IDS[:, :T])
 CALLS = {
     "rollout": (diagnose.attention_rollout, WEIGHTS),
     "attend": (scaled.attend, Q, K, U, MASK),
-    "weights": (scaled.attention_weights, Q, K, MASK),
-    "query chunks": (scaled.attend_in_query_chunks, Q, K, U, 2),
     "window": (blocked.attend_window, Q, K, U, 2, 2),
     "tiles": (tiled.attend_tiled, Q, K, U, 2),
-    "grouped": (multi_head.grouped_query, Q, K[:, :1], U[:, :1]),
-    "gradient": (scaled.attend_gradient, Q, K, U, draw(B, H, T, 6), MASK),
-    "linear": (linear.attend_linear, Q, K_T, U_T),
     "linear, chunks": (linear.attend_linear_chunked, Q, K_T, U_T),
     "linear, step by step": (linear.attend_linear_recurrent, Q, K_T, U_T),
     "top keys": (sparse.select_top_keys, Q @ K.mT, MASK, 2),
-    "over space": (space_time.attend_over_space, *VIDEO),
-    "over time": (space_time.attend_over_time, *VIDEO),
-    "additive": (recurrent.additive_scores, X, M, W, W, draw(C)),
-    "concat": (recurrent.concat_scores, X, M, draw(7, 2 * C), draw(7)),
     "Gaussian window": (recurrent.gaussian_window, draw(B, T), S, 1.5),
     "self-attention": (self_attention.causal_self_attention, X, W, W, W),
-    "multi-head": (multi_head.multi_head, X, M, W, W, W, W, H, MASK),
     "flash": (flash.flash_attention, Q, K, U),
-    "split KV": (attend_split_kv, Q[:, :, :1], K, U, LENGTHS),
     "pages": (attend_paged, Q[:, :, :1], *PAGES),
     "document mask": (masks.document, IDS),
     "reset positions": (masks.reset_positions, IDS),
-    "prefix mask": (masks.prefix, T, S, LENGTHS),
     "receptive field": (layouts.receptive_field, MASK[:, :T], 2),
     "rotary": (rotary.rotate, Q, AT),
-    "rotary, halves": (rotary.rotate_halves, Q, AT),
     "T5 bucket": (biases.t5_bucket, AT - 2),
-    "relative bias": (biases.relative_bias, draw(H, 5), T, S),
-    "Shaw": (biases.shaw_bias, Q, draw(5, D), S),
-    "entropy": (diagnose.entropy, WEIGHTS),
     "induction": (diagnose.score_induction, WEIGHTS[0], IDS[0]),
     "uniform weights": (heads.uniform_causal_weights, T, "device"),
-    "peaks": (intervals.find_peak_times, WEIGHTS[0], 0.1),
-    "norms": (explanations.multiply_weights_by_norms, WEIGHTS[:, 0, 0], M),
-    "next token": (loop.compute_next_token_loss, draw(B, S, V), IDS),
-    "Jensen-Shannon": (explanations.jensen_shannon, WEIGHTS[0], WEIGHTS[1]),
-    "causal mask": (masks.causal, T, S, "device"),
     "window mask": (masks.window, T, S, 2, "device"),
     "layout": (layouts.cover_rule, rules.window(4, 6, 2), 4, 6, 2, "device"),
     "sinusoids": (absolute.sinusoidal, T, C, 10000.0, "device"),
@@ -112,23 +89,14 @@ MODULES = {
     "Shaw": (lambda: biases.ShawEncoding(D, 2), Q, S),
     "ALiBi": (lambda: biases.AlibiBias(H), T, S),
     "T5": (lambda: biases.T5Bias(H), T, S),
-    "indexer": (lambda: sparse.LightningIndexer(C, 2, 4), X),
-    "QK-norm": (lambda: transformer.QKNormAttention(C, H), X),
-    "encoder block": (lambda: transformer.EncoderBlock(C, H, 10), X),
     "language model": (lambda: transformer.LanguageModel(V, SIZE), IDS),
     "modern": (lambda: modern_decoder.ModernLanguageModel(V, C, H, 1, 9, 2), IDS),
     "lookup": (lambda: lookup_models.LookupModel(V, V, V, D, 6), IDS, IDS, IDS),
-    "relation": (lambda: lookup_models.RelationModel(V, V, C), IDS, IDS),
-    "pooling": (lambda: vision.SpatialAttentionPooling(C), M),
     "Whisper": (
         lambda: whisper.Whisper(whisper.WhisperConfig(6, C, H, 10, 2, S, S, V)),
         draw(B, 6, 2 * S),
         IDS,
     ),
-    **{
-        f"layer {x}": (lambda make=make: make(C), X)
-        for x, make in lookup_models.SEQUENCE_LAYERS.items()
-    },
 }
 
 
@@ -164,10 +132,7 @@ READ_CALLS = {
     ),
 }
 READ_MODULES = {
-    **{
-        f"only {x}": (lambda x=x: attention_only.AttentionOnlyTransformer(V, x, 9), IDS)
-        for x in attention_only.METHODS
-    },
+    "circuit": (lambda: attention_only.InductionCircuit(V, 9), IDS),
     "vision": (
         lambda: vision.VisionTransformer(6, 3, C, H, 10),
         draw(B, 1, 6, 6),

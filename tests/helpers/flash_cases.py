@@ -68,7 +68,7 @@ CASES = {
     "a negative scale": Case(scale=-0.3),
     "large logits": Case(offset=60.0, causal=True),
     "large negative logits": Case(offset=-60.0),
-    "alibi": Case(alibi=(2,), causal=True),
+    "alibi, a key beyond a tile": Case(T=33, S=33, alibi=(2,), causal=True),
     "alibi both ways, a text's own": Case(alibi=(2, 2), S=53),
     # Beyond the last query, the scores of steep slopes overflow.
     "alibi, steep, of both signs": Case(T=33, S=33, alibi=(2,), steepest=2.6),
@@ -88,11 +88,11 @@ IN_HALF = "causal", "three heads a group", "soft-cap, alibi, window, lengths"
 BAD_LENGTHS = {
     "broken lengths": (
         {"key_lengths": torch.tensor([1.0, 2.0])},
-        "must be whole numbers, but are torch.float32",
+        r"whole numbers of shape \(2,\) on cpu, but are torch.float32",
     ),
     "too few lengths": (
         {"key_lengths": torch.tensor([1])},
-        r"must be \(2,\), one for each sequence, but are \(1,\)",
+        r"of shape \(2,\) on cpu, but are torch.int64 of shape \(1,\)",
     ),
 }
 LENGTHS_BEYOND_7 = {

@@ -12,6 +12,7 @@ from attnbook.models.recurrent import (
     EncoderDecoder,
     LuongDecoder,
 )
+from attnbook.models.transformer import PostNorm, Size, transformer
 
 V, C, S, T = 5, 12, 7, 4
 SOURCE = torch.tensor([[4, 2, 3, 1, 2, 4, 3], [3, 4, 2, 0, 0, 0, 0]])
@@ -51,4 +52,8 @@ DECODERS = {
     ),
     "Luong, fed": lambda: build_global(recurrent.DotScore(C, C), feeding=True),
     "Luong, heads": lambda: build_luong(MultiHeadMemory(C, C, 3)),
+    "Transformer": lambda: transformer(V, V, Size(C, 3, 17, 2)).eval(),
+    "Transformer, post-norm": lambda: transformer(
+        V, V, Size(C, 3, 17, 2, residual=PostNorm)
+    ).eval(),
 }

@@ -4,12 +4,7 @@ import struct
 
 import torch
 
-from attnbook.models.pretrained_whisper import (
-    REQUIRED,
-    SPECIFICATION,
-    VERSION,
-    list_names,
-)
+from attnbook.models.pretrained_whisper import list_names
 from attnbook.models.whisper import Whisper, WhisperConfig
 
 CONFIG = WhisperConfig(
@@ -38,15 +33,10 @@ def build(config=CONFIG):
 
 
 def make_records(model):
-    """Return the weights and settings under the names of CTranslate2."""
-    state, records = model.state_dict(), {}
+    """Return the weights under the names of CTranslate2, and a setting."""
+    state, records = model.state_dict(), {"decoder/alibi": torch.tensor(0).char()}
     for theirs, ours in list_names(model.config.blocks).items():
         records[theirs] = torch.cat([state[name] for name in ours])
-    for name, number in REQUIRED.items():
-        records[name] = torch.tensor(number, dtype=torch.int8)
-    for part in ("encoder", "decoder"):
-        heads = torch.tensor(model.config.heads, dtype=torch.int16)
-        records[f"{part}/num_heads"] = heads
     return records
 
 
@@ -55,11 +45,10 @@ def pack_text(text):
     return struct.pack("<H", len(data)) + data
 
 
-def write_file(records, kind=SPECIFICATION, version=VERSION):
+def write_file(records):
     """Return the content of a file with these records."""
-    numbers = {torch.float32: 0, torch.int8: 1, torch.int16: 2}
-    numbers[torch.float16] = 4
-    parts = [struct.pack("<I", version), pack_text(kind)]
+    numbers = {torch.float32: 0, torch.int8: 1, torch.float16: 4}
+    parts = [struct.pack("<I", 6), pack_text("WhisperSpec")]
     parts.append(struct.pack("<II", 3, len(records)))
     for name, x in records.items():
         data = x.contiguous().numpy().tobytes()

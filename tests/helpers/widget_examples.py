@@ -1,14 +1,9 @@
 """Widgets to try: one of each kind, with hostile labels, and too wide ones."""
 
-import importlib
-import pkgutil
-
-from attnbook import widgets
 from attnbook.data.recorded_maps import load_maps
 from attnbook.profiling.roofline import MODELS
 from attnbook.widgets.alignment_player import AlignmentPlayer
 from attnbook.widgets.attention_map import AttentionMap
-from attnbook.widgets.base import BookWidget
 from attnbook.widgets.cache_stepper import CacheStepper
 from attnbook.widgets.cost_calculator import CostCalculator
 from attnbook.widgets.head_explorer import SCORES, HeadExplorer
@@ -133,12 +128,10 @@ def make_picture_and_sound(words, **given):
 
 
 def make_lookup(label):
-    """Return a soft lookup whose first key has this label."""
     return SoftLookup([{**COLORS[0], "label": label}, *COLORS[1:]])
 
 
 def make_calculator(name):
-    """Return a calculator for a model with this name."""
     return CostCalculator(name, models={name: MODELS["GPT-2 (small)"]})
 
 
@@ -154,17 +147,14 @@ def make_labelled(word):
     }
 
 
-def find_kinds():
-    """Return the class of every widget by the name of its module."""
-    for info in pkgutil.iter_modules(widgets.__path__):
-        importlib.import_module(f"{widgets.__name__}.{info.name}")
-    return {
-        kind.__module__.rpartition(".")[2]: kind for kind in BookWidget.__subclasses__()
-    }
-
-
-GIVEN = make_labelled("the")
-EXAMPLES = {stem: GIVEN.get(stem) or kind() for stem, kind in find_kinds().items()}
+EXAMPLES = make_labelled("the") | {
+    "cache_stepper": CacheStepper(),
+    "cost_calculator": CostCalculator(),
+    "mask_builder": MaskBuilder(),
+    "position_explorer": PositionExplorer(),
+    "soft_lookup": SoftLookup(),
+    "tile_stepper": TileStepper(),
+}
 # The others show no text that an author writes.
 HOSTILE = make_labelled(MARKUP) | {
     "cost_calculator": make_calculator(MARKUP),
@@ -174,7 +164,7 @@ WIDE_PARTS = [{"kind": k} for k in ("dilated", "prefix", "padding", "document")]
 WIDE = {
     "alignment_player": make_alignment_player(WORDS, [LONG_WORD, *WORDS[1:]]),
     "attention_map": AttentionMap(load_maps(), heads="all"),
-    "cache_stepper": CacheStepper("GQA + window", step=15, page=8, window=12),
+    "cache_stepper": CacheStepper(kind="GQA + window", step=15, page=8, window=12),
     "cost_calculator": make_calculator("Rechenkostenmodell" * 5),
     "head_explorer": make_head_explorer(
         [LONG_WORD, *(f"word{t}" for t in range(23))], layers=30, per_layer=9
@@ -184,7 +174,7 @@ WIDE = {
         [LONG_WORD, *(f"word{t}" for t in range(63))], block=8, random_blocks=2
     ),
     "picture_and_sound": make_picture_and_sound([LONG_WORD, *WORDS], item=1),
-    "position_explorer": PositionExplorer("sinusoidal", width=32, base=5e5),
+    "position_explorer": PositionExplorer(method="sinusoidal", width=32, base=5e5),
     "soft_lookup": make_lookup(LONG_WORD),
     "tile_stepper": TileStepper(T=10, S=10, rows=3, columns=10, step=4),
     "translation_map": make_translation_map(WORDS, [LONG_WORD, *WORDS[1:]]),

@@ -12,7 +12,6 @@ import nbformat
 import pytest
 
 from workshop.book import classroom
-from workshop.book.otter import make_master_notebook
 
 SLUG = "04_scaled_dot_product"
 PATH = classroom.CHAPTERS / f"{SLUG}.md"
@@ -37,7 +36,7 @@ def otter(*words, folder):
 def assigned(tmp_path_factory):
     """What `otter assign` makes: the student's notebook and the grader."""
     folder = tmp_path_factory.mktemp("otter")
-    nbformat.write(make_master_notebook(PATH), folder / f"{SLUG}.ipynb")
+    nbformat.write(classroom.make_master_notebook(PATH), folder / f"{SLUG}.ipynb")
     (folder / "requirements.txt").write_text("torch\nattnbook\n")
     otter("assign", f"{SLUG}.ipynb", "made", folder=folder)
     return folder / "made"
@@ -78,10 +77,9 @@ def graded(assigned, tmp_path):
 def solutions():
     found = {}
     for task in classroom.read_exercises(PATH)[1]:
-        solution = task.exercise.solution
-        source = classroom.write_standalone_source(solution)
-        name = task.function_name
-        found[name] = f"{source}\n\n\n{name} = {solution.__name__}"
+        source = classroom.write_standalone_source(task.exercise)
+        name, solution = task.function_name, task.exercise.solution.__name__
+        found[name] = f"{source}\n\n\n{name} = {solution}"
     return found
 
 

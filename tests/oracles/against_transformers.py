@@ -9,7 +9,6 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from attnbook.decoding.generation import decode_greedily
 from attnbook.flash import hugging_face
 from attnbook.models.modern_decoder import ModernDecoder
 from attnbook.models.pretrained import (
@@ -123,16 +122,6 @@ def test_decoding_with_a_cache_is_equal(size, rotary, first):
         assert measure_difference(logits, expected.logits) < LIMIT
     value = past.layers[-1].values
     assert measure_difference(caches[-1][1], value) < LIMIT
-
-
-@each_case
-def test_greedy_decoding_is_equal(size, rotary):
-    theirs, ours = build(size, rotary)
-    ids = draw_ids(1, 3)
-    expected = theirs.generate(
-        ids, max_new_tokens=9, do_sample=False, eos_token_id=None
-    )
-    assert torch.equal(decode_greedily(ours, ids, 9), expected)
 
 
 @pytest.mark.parametrize("padded", [False, True])

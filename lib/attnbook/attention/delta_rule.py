@@ -19,12 +19,10 @@ representation of the chunk's product of matrices I - β key keyᵀ.
 
 With decay, the state is multiplied by exp(r) before each position and keeps, at
 position i, the fraction exp(r_{j+1} + ... + r_i) of what was written at j, where
-r ≤ 0 is the rate: one number for each head, or one for each channel. No rate is
-ever divided by: exp(-(r_1 + ... + r_j)) of the usual formula overflows where the
-memory decays quickly. With one rate for each head, the decay between every two
-positions is computed instead. With one for each channel, a chunk is cut into
-halves again and again: between the halves every query comes after every key, and
-both factors, measured from the cut, are at most 1.
+r ≤ 0 is the rate: one number for each head, or one for each channel (in the
+recurrence only). No rate is ever divided by: exp(-(r_1 + ... + r_j)) of the usual
+formula overflows where the memory decays quickly. In a chunk, the decay between
+every two positions is computed instead.
 
 Source: Schlag et al. (2021), section 4.2, https://arxiv.org/abs/2102.11174;
     chunks: Yang et al. (2024), sections 3.2 and 3.3 and appendix A,
@@ -33,8 +31,7 @@ Source: Schlag et al. (2021), section 4.2, https://arxiv.org/abs/2102.11174;
     The rate of a head: Yang et al. (2025), section 3,
     https://arxiv.org/abs/2412.06464, and its sums: Dao and Gu (2024), listing 1
     (segsum), https://arxiv.org/abs/2405.21060; of a channel: Kimi Team (2025),
-    section 3, https://arxiv.org/abs/2510.26692. The halving is this book's; the
-    papers cut a chunk into equal parts.
+    section 3, https://arxiv.org/abs/2510.26692
 Axes: B batch, H heads, T positions, R positions of a chunk, D width of query
     and key, E of values
 """
@@ -68,13 +65,13 @@ def sum_rates_to_end(rate: Tensor) -> Tensor:
 
 
 def decay_chunk(
-    key: Float[Tensor, "*B R D"], rate: Float[Tensor, "*B R #D"] | None
+    key: Float[Tensor, "*B R D"], rate: Float[Tensor, "*B R 1"] | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return three factors of a chunk; without a rate, ones.
 
     What is left, at each position, of the memory at the beginning; at the end, of
     what each position wrote; and at the end, of the memory at the beginning,
-    (..., D or 1, 1).
+    (..., 1, 1).
     """
     if rate is None:
         ones = torch.ones_like(key[..., :1])
@@ -91,36 +88,6 @@ def compute_decays(rate: Float[Tensor, "*B R 1"]) -> Float[Tensor, "*B R R"]:
     # from the beginning would lose digits.
     between = rate.expand(*rate.shape[:-1], R).tril(-1).cumsum(-2)
     return between.exp().tril()
-
-
-def sum_decayed_products(
-    query: Float[Tensor, "*B R D"],
-    key: Float[Tensor, "*B R D"],
-    rate: Float[Tensor, "*B R #D"] | None,
-) -> Float[Tensor, "*B R R"]:
-    """Return query_i · (decay between j and i) · key_j for j ≤ i.
-
-    Entries above the diagonal are meaningless without a rate, and 0 with one.
-    """
-    if rate is None:
-        return query @ key.transpose(-2, -1)
-    if rate.shape[-1] == 1:
-        return (query @ key.transpose(-2, -1)) * compute_decays(rate)
-    R = query.shape[-2]
-    if R == 1:
-        return (query * key).sum(dim=-1, keepdim=True)
-    cut = (R + 1) // 2
-    early, late = slice(0, cut), slice(cut, R)
-    # From the cut to each late query, and from each early key to the cut.
-    reading = query[..., late, :] * rate[..., late, :].cumsum(-2).exp()
-    fading = sum_rates_to_end(rate[..., early, :]).exp()
-    across = reading @ (key[..., early, :] * fading).transpose(-2, -1)
-    first, second = (
-        sum_decayed_products(*(x[..., half, :] for x in (query, key, rate)))
-        for half in (early, late)
-    )
-    below = torch.cat([across, second], dim=-1)
-    return torch.cat([F.pad(first, (0, R - cut)), below], dim=-2)
 
 
 CHUNK_SIZE = 64
@@ -224,7 +191,7 @@ def attend_delta_chunked(
     key: Float[Tensor, "B H T D"],
     value: Float[Tensor, "B H T E"],
     beta: Float[Tensor, "B H T"],
-    log_decay: Float[Tensor, "B H T #D"] | None = None,
+    log_decay: Float[Tensor, "B H T _"] | None = None,
     state: Float[Tensor, "B H D E"] | None = None,
     chunk: int = CHUNK_SIZE,
 ) -> DeltaResult:
@@ -233,12 +200,13 @@ def attend_delta_chunked(
     Args:
         key: the keys, of length 1.
         beta: the writing strength, from 0 to 2 (see the top of this file).
-        log_decay: as in `step_delta`.
+        log_decay: as in `step_delta`, but of each head only, (B, H, T, 1).
         state: the memory before the first position; zeros unless given.
         chunk: positions in a chunk; the last one may have fewer.
 
     Raises:
-        ValueError: as in `attend_delta_recurrent`, or if `chunk` is below 1.
+        ValueError: as in `attend_delta_recurrent`, if `chunk` is below 1, or if a
+            head has several decays.
     """
     state = check_delta_inputs(query, key, value, beta, log_decay, state)
     q, k, v, b = (
@@ -247,17 +215,23 @@ def attend_delta_chunked(
     )
     rate = None
     if log_decay is not None:
+        if log_decay.shape[-1] != 1:
+            raise ValueError(
+                f"a head has 1 decay here, not {log_decay.shape[-1]}: with one for "
+                "each channel, use attend_delta_recurrent"
+            )
         rate = split_chunks(read_decay(log_decay), chunk)
     # What the memory at the chunk's beginning contributes is proportional to
     # the decayed keys; what other positions write, to decayed products.
     from_start, to_end, whole = decay_chunk(k, rate)
-    system = b * sum_decayed_products(k, k, rate).tril(-1)
+    decays = 1.0 if rate is None else compute_decays(rate)
+    system = b * (k @ k.transpose(-2, -1) * decays).tril(-1)
     right = torch.cat([b * v, b * (k * from_start)], dim=-1)
     solved = torch.linalg.solve_triangular(
         system, right, upper=False, unitriangular=True
     )
     new, erased = solved.split([v.shape[-1], k.shape[-1]], dim=-1)
-    weights = sum_decayed_products(q, k, rate).tril()
+    weights = (q @ k.transpose(-2, -1) * decays).tril()
     read, kept = q * from_start, (k * to_end).transpose(-2, -1)
     parts = new, erased, weights, read, kept, whole
     outputs = []

@@ -54,30 +54,6 @@ def attend_graph(
     return average_neighbors(projected, edges, weights).to(features.dtype)
 
 
-def attend_graph_v2(
-    features: Float[Tensor, "N I"],
-    edges: Int[Tensor, "2 E"],
-    source_weight: Float[Tensor, "*H F I"],
-    target_weight: Float[Tensor, "*H F I"],
-    a: Float[Tensor, "*H F"],
-) -> Float[Tensor, "*H N F"]:
-    """Return GATv2's output, with inputs and errors as `attend_graph`.
-
-    Args:
-        source_weight: the half of W for sources; also gives the values.
-        target_weight: the half of W for targets.
-        a: scores LeakyReLU of the sum of both products.
-    """
-    check_edges(edges, len(features))
-    h, a = promote_to_float32(features), promote_to_float32(a)
-    sources, targets = (
-        h @ promote_to_float32(weight).mT for weight in (source_weight, target_weight)
-    )
-    scores = score_dynamic(sources, targets, edges, a)
-    weights = softmax_by_target(scores, edges[1], len(h))
-    return average_neighbors(sources, edges, weights).to(features.dtype)
-
-
 def check_edges(edges: Int[Tensor, "2 E"], nodes: int) -> None:
     """Raise ValueError if an edge names a node that is not there."""
     unknown = (edges < 0) | (edges >= nodes)

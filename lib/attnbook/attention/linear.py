@@ -80,37 +80,6 @@ def attend_linear(
     return output.to(query.dtype)
 
 
-def attend_linear_bidirectional(
-    query: Float[Tensor, "B H T D"],
-    key: Float[Tensor, "B H S D"],
-    value: Float[Tensor, "B H S E"],
-    mask: Bool[Tensor, "..."] | None = None,
-    features: FeatureMap = elu_plus_one,
-) -> Float[Tensor, "B H T E"]:
-    """Return linear attention of every query to all keys, in linear time.
-
-    Args:
-        mask: True at keys that are not padding, (B, 1, 1, S); a mask that
-            differs between queries needs another state for each of them.
-        features: the feature map φ.
-
-    Raises:
-        ValueError: if the mask differs between queries.
-    """
-    phi_query, phi_key = compute_features(query, key, value, features)
-    if mask is not None:
-        if mask.ndim > 1 and mask.shape[-2] != 1:
-            raise ValueError(
-                f"one state serves all queries: a mask has 1 row for all of "
-                f"them, not {mask.shape[-2]}"
-            )
-        hidden = ~(mask.transpose(-2, -1) if mask.ndim > 1 else mask[:, None])
-        phi_key = phi_key.masked_fill(hidden, 0.0)
-        value = value.masked_fill(hidden, 0.0)
-    state = phi_key.transpose(-2, -1) @ append_ones(value)
-    return read_state(phi_query @ state).to(query.dtype)
-
-
 def step_linear(
     state: Float[Tensor, "B H F E"],
     normalizer: Float[Tensor, "B H F"],

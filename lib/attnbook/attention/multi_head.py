@@ -337,14 +337,7 @@ def gated_cross_attention(
 class GatedCrossAttention(nn.Module):
     """Multi-head cross-attention behind a gate, with a residual connection.
 
-    <<<<<<< HEAD
-    Args:
-        width: C.
-        heads: H.
-        image: M; C unless given.
-    =======
     `image` is M, which is C (`width`) unless given.
-    >>>>>>> P2
     """
 
     def __init__(self, width: int, heads: int, image: int | None = None):

@@ -114,12 +114,7 @@ def attend_in_query_chunks(
     gradients, only one chunk of scores is in memory at a time. With gradients,
     the weights of all chunks are kept for the backward pass, so no memory is
     saved. Chapter 11 divides the keys as well.
-
-    Raises:
-        ValueError: if `rows` is below 1, or the shapes do not fit each other.
     """
-    if rows < 1:
-        raise ValueError(f"rows must be at least 1, not {rows}")
     parts = query.split(rows, dim=-2)
     return torch.cat([attend(x, key, value) for x in parts], dim=-2)
 

@@ -262,19 +262,10 @@ class LightningIndexer(nn.Module):
         heads: J.
         size: D, a multiple of 4: half of the columns are rotated.
         base: of the rotary frequencies.
-
-    Raises:
-        ValueError: if there is no head, or a size that is no multiple of 4.
     """
 
     def __init__(self, width: int, heads: int, size: int, base: float = 10000):
         super().__init__()
-        check_positive(heads=heads, size=size)
-        if size % 4:
-            raise ValueError(
-                f"half of the columns are rotated in pairs: their number must "
-                f"be a multiple of 4, not {size}"
-            )
         self.query = nn.Linear(width, heads * size, bias=False)
         self.key = nn.Linear(width, size, bias=False)
         self.norm = nn.LayerNorm(size, eps=1e-6)

@@ -32,10 +32,10 @@ def online_softmax(
 ) -> tuple[Float[Tensor, "*B"], Float[Tensor, "*B"]]:
     """Return each row's maximum, and its total of exp(score - maximum).
 
-    A row that is empty, or has only scores of -inf, gets -inf and 0.
+    A row that has only scores of -inf gets -inf and 0.
 
     Args:
-        chunks: the scores, in chunks of any length; each is read once.
+        chunks: the scores, in chunks of any length from 1; each is read once.
 
     Raises:
         ValueError: if there is no chunk.
@@ -45,7 +45,7 @@ def online_softmax(
         if maximum is None or total is None:
             maximum = scores.new_full(scores.shape[:-1], -torch.inf)
             total = torch.zeros_like(maximum)
-        highest = update_maximum(maximum, scores)
+        highest = torch.maximum(maximum, scores.amax(dim=-1))
         exponentials = (scores - clamp_maximum(highest)[..., None]).exp()
         total = total * compute_rescaling(maximum, highest) + exponentials.sum(dim=-1)
         maximum = highest
@@ -80,15 +80,6 @@ def merge(
     )
     lse = (highest + divisor.log()).masked_fill(empty, -torch.inf)
     return output.to(output_a.dtype), lse
-
-
-def update_maximum(
-    maximum: Float[Tensor, "*B"], scores: Float[Tensor, "*B _"]
-) -> Float[Tensor, "*B"]:
-    """Return the maximum so far; a chunk may have no scores."""
-    if not scores.shape[-1]:
-        return maximum
-    return torch.maximum(maximum, scores.amax(dim=-1))
 
 
 def clamp_maximum(maximum: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:

@@ -162,39 +162,13 @@ def shrink_digits(
     return F.avg_pool2d(images[:, None].float() / 255, factor)[:, 0]
 
 
-def bounce(straight: Int[Tensor, "*B"], room: int) -> Int[Tensor, "*B"]:
-    """Return the positions of a digit that turns back at the borders.
-
-    Args:
-        straight: where it would be without borders.
-        room: the last position that is within the frame, at least 1.
-    """
-    return room - (straight % (2 * room) - room).abs()
-
-
-def render_clips(
+def _render_clips(
     digits: Float[Tensor, "B T D D"], position: Int[Tensor, "B T 2"], size: int
 ) -> Float[Tensor, "B T H W"]:
-    """Return black frames with a digit at its position in each.
-
-    What lies beyond a border is drawn at the opposite one.
-
-    Args:
-        digits: what each frame shows.
-        position: row and column of its first pixel.
-        size: the side of a frame.
-
-    Raises:
-        ValueError: if a digit is larger than the frame.
-    """
+    """Return black frames with a digit whose first pixel is at the position in each."""
     batch, times, side = digits.shape[:3]
-    if side > size:
-        raise ValueError(
-            f"a digit of {side} by {side} pixels does not fit into a frame of "
-            f"{size} by {size}"
-        )
     steps = torch.arange(side, device=digits.device)
-    rows, columns = ((position[..., i, None] + steps) % size for i in (0, 1))
+    rows, columns = (position[..., i, None] + steps for i in (0, 1))
     pixels = rows[..., :, None] * size + columns[..., None, :]  # (B, T, D, D)
     empty = digits.new_zeros(batch, times, size * size)
     drawn = empty.scatter(2, pixels.flatten(2), digits.flatten(2))
@@ -220,12 +194,8 @@ def draw_which_digit(
         count: B.
         rng: draws images, positions, velocities and the order of pixels.
         frames: T.
-        size: the side of a frame.
+        size: the side of a frame, larger than that of a digit.
         readable: frames of each clip that show the digit as it is.
-
-    Raises:
-        ValueError: if a digit is larger than the frame, or that many frames
-            cannot be readable.
     """
     if not 1 <= readable <= frames:
         raise ValueError(
@@ -235,19 +205,20 @@ def draw_which_digit(
     by_rng: dict[str, Any] = {"generator": rng, "device": rng.device}
     chosen = torch.randint(len(digits), (count,), **by_rng)
     shown = torch.rand(count, frames, **by_rng).argsort(1).argsort(1) < readable
-    room = max(size - digits.shape[-1], 1)
+    room = size - digits.shape[-1]  # the last position within the frame
     start = torch.randint(room + 1, (count, 2), **by_rng)
     velocity = torch.randint(-2, 3, (count, 2), **by_rng)
     times = torch.arange(frames, device=rng.device)[:, None]
-    position = bounce(start[:, None] + times * velocity[:, None], room)
+    straight = start[:, None] + times * velocity[:, None]
+    position = room - (straight % (2 * room) - room).abs()  # it turns back at borders
     own = digits.to(rng.device)[chosen][:, None].expand(-1, frames, -1, -1)
     order = torch.rand(own.flatten(2).shape, **by_rng).argsort(-1)
     shuffled = own.flatten(2).gather(2, order).view_as(own)
     seen = torch.where(shown[..., None, None], own, shuffled)
     return Clips(
-        render_clips(seen, position, size),
+        _render_clips(seen, position, size),
         labels.to(rng.device)[chosen],
         position,
-        render_clips(torch.ones_like(seen), position, size) > 0,
+        _render_clips(torch.ones_like(seen), position, size) > 0,
         shown,
     )

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Int, Shaped, UInt8
+from jaxtyping import UInt8
 from torch import Tensor
 
 from attnbook.data import read_file, read_lines
@@ -24,8 +23,6 @@ from attnbook.data import read_file, read_lines
 ARTISTS = ("twitter", "noto", "openmoji")
 SIZE = 20  # pixels on each side of an image
 LEVELS = 32  # values of a channel in the files
-MARGIN = 2  # pixels of white around an image
-CELL = SIZE + 2 * MARGIN
 
 
 @dataclass(frozen=True)
@@ -55,21 +52,3 @@ def load_emoji(artist: str) -> UInt8[Tensor, "N 3 20 20"]:
     images = torch.frombuffer(levels, dtype=torch.uint8)
     images = images.view(-1, SIZE, SIZE, 3).permute(0, 3, 1, 2)
     return (images.float() * (255 / (LEVELS - 1))).round().to(torch.uint8)
-
-
-def pad_emoji(images: Shaped[Tensor, "*B 20 20"]) -> Shaped[Tensor, "*B 24 24"]:
-    """Return images with a white margin of `MARGIN` pixels."""
-    white = 1 if images.is_floating_point() else 255
-    return F.pad(images, (MARGIN,) * 4, value=white)
-
-
-def index_words() -> tuple[dict[str, int], Int[Tensor, "N 2"]]:
-    """Return a number for each word, and the two words of each name.
-
-    A name of a single word consists of this word twice.
-    """
-    names = [x.name.split() for x in list_emoji()]
-    words = sorted({word for name in names for word in name})
-    numbers = {word: i for i, word in enumerate(words)}
-    ids = [[numbers[name[0]], numbers[name[-1]]] for name in names]
-    return numbers, torch.tensor(ids, device="cpu")

@@ -1,12 +1,11 @@
 """Diagnosing attention: what its weights and tests of it show.
 
-`weights` has numbers about weights, which are symptoms, and `heads` scores of
-the patterns that heads are known for. `head_alarms` reports heads with unusual
-numbers. `explanations` compares weights with other measures of a word's
-importance. `behavior` changes inputs that must not matter and measures the
-outputs, and runs one input in several ways. `recording` stores what a model
-computes, and `reference` compares a function with `attend`. All of it works on
-models from elsewhere; the page "Debug my attention" says when to use which.
+`weights` has numbers about weights, which are symptoms, `heads` scores of the patterns
+that heads are known for, `head_alarms` those heads with unusual numbers, `explanations`
+distances of distributions. `behavior` changes inputs that must not matter and measures
+the outputs, and runs one input in several ways. `recording` stores what a model
+computes, and `reference` compares a function with `attend`. All of it works on models
+from elsewhere; the page "Debug my attention" says when to use which.
 """
 
 from attnbook.diagnose.behavior import (

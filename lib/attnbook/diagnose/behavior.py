@@ -2,8 +2,10 @@
 
 A model is any function of inputs: floats (B, T, C), or tokens (B, T), integers.
 Its output has the same first two axes; of a dict, a tuple or a `ModelOutput` the
-first tensor is compared. Call `.eval()` first. Padding may be on either side
-where a test takes lengths; the other tests need sequences without padding.
+first tensor is compared. Call `.eval()` first: all but `measure_randomness` refuse a
+model that gives two outputs for one input. Tokens must not all be the same. Padding may
+be on either side where a test takes lengths; the other tests need sequences without
+padding. All refuse lengths or documents that the batch cannot have.
 
 Axes: B batch, T positions, C width
 """
@@ -28,10 +30,6 @@ def measure_leak(model: Model, x: Shaped[Tensor, "B T ..."]) -> Float[Tensor, " 
     """Return how much each output changes when only later inputs change.
 
     A causal model gives zeros, up to rounding.
-
-    Raises:
-        ValueError: if the model is not `call_in_eval_mode`, or all tokens are
-        the same.
     """
     before, changed = call_in_eval_mode(model, x), perturb(x)
     changes = [0.0] * x.shape[1]
@@ -52,9 +50,6 @@ def measure_prefix_effect(
 
     A causal model gives rounding. One that passes `measure_leak` and fails here
     counts positions from the end, or knows how long its input is.
-
-    Raises:
-        ValueError: if the model is not `call_in_eval_mode`.
     """
     whole = call_in_eval_mode(model, x)
     changes = [0.0] * x.shape[1]
@@ -77,10 +72,6 @@ def measure_padding_effect(
         x: inputs, of which all but a sequence's length are padding.
         lengths: of the sequences.
         side: of the padding, "left" or "right".
-
-    Raises:
-        ValueError: if the model is not `call_in_eval_mode`, all tokens are the
-            same, or the batch is not one of sequences with such lengths.
     """
     real = mark_real_positions(x, lengths, side)
     keep = real.view(*real.shape, *[1] * (x.ndim - 2))
@@ -112,10 +103,6 @@ def measure_longer_padding(
         pad: what is added, `more` positions of it.
         more: positions.
         side: of the padding, "left" or "right".
-
-    Raises:
-        ValueError: if the model is not `call_in_eval_mode`, or the batch is not
-            one of sequences with such lengths.
     """
     real = mark_real_positions(x, lengths, side)
     added = torch.full_like(x[:, :1], pad).repeat_interleave(more, dim=1)
@@ -138,10 +125,6 @@ def measure_packing_effect(
         model: maps inputs and the number of each one's document to outputs.
         x: several documents in a row.
         documents: the number of each input's document.
-
-    Raises:
-        ValueError: if the model is not `call_in_eval_mode`, or each row is one
-            document.
     """
     boundary = documents[:, 1:] != documents[:, :-1]
     if documents.shape != x.shape[:2] or not boundary.any():
@@ -167,13 +150,7 @@ def measure_packing_effect(
 def measure_batch_effect(
     model: Model, x: Shaped[Tensor, "B T ..."]
 ) -> Float[Tensor, " B"]:
-    """Return how much each sequence's output changes when the others do.
-
-    Raises:
-        ValueError: if the model is not `call_in_eval_mode`, all tokens are the
-        same, or
-            there is one sequence only.
-    """
+    """Return how much each sequence's output changes when the others do."""
     if len(x) < 2:
         raise ValueError(f"a batch of {len(x)} sequence has no others; give at least 2")
     before, changed = call_in_eval_mode(model, x), perturb(x)
@@ -195,9 +172,6 @@ def measure_order_effect(model: Model, x: Shaped[Tensor, "B T ..."]) -> float:
     """Return how far reversing the inputs is from reversing the outputs.
 
     A model that cannot distinguish orders gives 0, up to rounding.
-
-    Raises:
-        ValueError: if the model is not `call_in_eval_mode`.
     """
     straight = call_in_eval_mode(model, x)
     return float(

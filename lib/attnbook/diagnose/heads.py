@@ -10,7 +10,7 @@ Source: induction heads, and the patterns on repeated random tokens: Elhage et
     Olsson et al. (2022), https://arxiv.org/abs/2209.11895; duplicate-token
     heads: Wang et al. (2022), https://arxiv.org/abs/2211.00593. Departure: a
     query's weight on all marked keys counts, not that on one of them.
-Axes: H heads, T positions
+Axes: B leading axes, such as layers and heads; T positions
 """
 
 import torch
@@ -73,10 +73,6 @@ def score_pattern(
     The mean is over the queries that have a marked key; without any, the score
     is 0.
 
-    Args:
-        weights: of self-attention, such as (H, T, T) or (L, H, T, T).
-        marked: True at the keys that count for a query.
-
     Raises:
         ValueError: if the weights are not those of the marked positions.
     """
@@ -92,27 +88,13 @@ def score_pattern(
 
 
 def score_previous_token(weights: Float[Tensor, "*B T T"]) -> Float[Tensor, "*B"]:
-    """Return each head's mean weight on the token before the query.
-
-    Args:
-        weights: of self-attention, such as (H, T, T).
-
-    Raises:
-        ValueError: if there are not as many keys as queries.
-    """
+    """Return each head's mean weight on the token before the query."""
     marked = mark_previous_token(weights.shape[-2], weights.device)
     return score_pattern(weights, marked)
 
 
 def score_first_token(weights: Float[Tensor, "*B T T"]) -> Float[Tensor, "*B"]:
-    """Return each head's mean weight on token 0, the attention sink.
-
-    Args:
-        weights: of self-attention, such as (H, T, T).
-
-    Raises:
-        ValueError: if there are not as many keys as queries.
-    """
+    """Return each head's mean weight on token 0, the attention sink."""
     marked = mark_first_token(weights.shape[-2], weights.device)
     return score_pattern(weights, marked)
 
@@ -120,28 +102,12 @@ def score_first_token(weights: Float[Tensor, "*B T T"]) -> Float[Tensor, "*B"]:
 def score_duplicate_token(
     weights: Float[Tensor, "*B T T"], ids: Int[Tensor, " T"]
 ) -> Float[Tensor, "*B"]:
-    """Return each head's mean weight on earlier occurrences of a token.
-
-    Args:
-        weights: of self-attention, such as (H, T, T).
-        ids: the tokens.
-
-    Raises:
-        ValueError: if there are not as many tokens as queries and keys.
-    """
+    """Return each head's mean weight on earlier occurrences of a token."""
     return score_pattern(weights, mark_duplicate_tokens(ids))
 
 
 def score_induction(
     weights: Float[Tensor, "*B T T"], ids: Int[Tensor, " T"]
 ) -> Float[Tensor, "*B"]:
-    """Return each head's mean weight on what followed the same token before.
-
-    Args:
-        weights: of self-attention, such as (H, T, T).
-        ids: the tokens.
-
-    Raises:
-        ValueError: if there are not as many tokens as queries and keys.
-    """
+    """Return each head's mean weight on what followed the same token before."""
     return score_pattern(weights, mark_induction(ids))

@@ -8,29 +8,8 @@ Source: the same question about words instead of times is the alignment error of
 Axes: B leading axes, T queries (one for each interval), S keys
 """
 
-import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
-
-
-def mark_intervals(
-    intervals: Float[Tensor, "T 2"], keys: int, step: float
-) -> Bool[Tensor, "T S"]:
-    """Return True for the keys whose middle lies in a query's interval."""
-    middles = (torch.arange(keys, device=intervals.device) + 0.5) * step
-    begin, end = intervals[:, :1], intervals[:, 1:]
-    return (middles >= begin) & (middles < end)
-
-
-def crop_keys(weights: Float[Tensor, "*B T S"], keys: int) -> Float[Tensor, "*B T _"]:
-    """Return the weights on the first keys, divided by their sum.
-
-    Args:
-        weights: rows that sum to 1.
-        keys: how many are kept, such as those before the padding.
-    """
-    first = weights[..., :keys]
-    return first / first.sum(dim=-1, keepdim=True)
 
 
 def find_peak_times(
@@ -54,11 +33,3 @@ def share_peaks_inside(
         )
     inside = (times >= intervals[:, 0]) & (times < intervals[:, 1])
     return inside.to(times.dtype).mean(dim=-1)
-
-
-def measure_mass_inside(
-    weights: Float[Tensor, "*B T S"], intervals: Float[Tensor, "T 2"], step: float
-) -> Float[Tensor, "*B"]:
-    """Return the mean weight that queries give to keys in their interval."""
-    marked = mark_intervals(intervals, weights.shape[-1], step)
-    return (weights * marked).sum(dim=-1).mean(dim=-1)

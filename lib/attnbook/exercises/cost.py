@@ -25,7 +25,6 @@ COUNTS = (
     steps.count_backward_steps,
     steps.count_fused,
     steps.count_fused_backward,
-    steps.count_pairs,
     steps.count_steps,
     steps.count_tiled,
 )

@@ -1,7 +1,7 @@
 """Diagrams: boxes, arrows, matrices and brackets, with shapes from the code.
 
 A diagram is a sheet whose unit is 0.4 inches and whose origin is at the bottom
-left. Shapes are never typed: whoever draws a box passes the tensor or module
+left. Shapes are not typed: whoever draws a box passes the tensor or module
 it stands for, and the sheet refuses two sizes for one axis.
 
     diagram = Diagram(width=10, height=4, title="A context vector")
@@ -19,7 +19,6 @@ and no date: executing a cell again changes no byte.
 """
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -47,8 +46,7 @@ from attnbook.figures.plots import (
 UNIT = 0.4  # inches
 MAX_UNITS = 14  # on a phone, small letters are then 8 pixels high
 SIZES = {"normal": 11, "small": 9}  # points
-SIGN = r"[,\u00d7]"  # a comma or the sign for "times"
-TYPED_SHAPE = re.compile(rf"[(\[]\s*\d+\s*{SIGN}\s*(\d+\s*{SIGN}?\s*)*[)\]]")
+COLORS = {**PALETTE, "gray": GRAY, "white": "#ffffff"}
 
 Point = tuple[int | float, int | float]
 
@@ -99,14 +97,6 @@ class Part:
         return self.x + share * across, self.y + share * up
 
 
-def find_color(name: str) -> str:
-    """Return a color of the book's palette by its name."""
-    colors = {**PALETTE, "gray": GRAY, "white": "#ffffff"}
-    if name not in colors:
-        raise ValueError(f"color is {name!r} but must be one of {list(colors)}")
-    return colors[name]
-
-
 def skip_middle(shade: float) -> float:
     """Return a shade from 0 to 1 without the tones between 0.35 and 0.6.
 
@@ -130,15 +120,8 @@ def measure_text(text: str) -> float:
 
 def read_shape(tensor: Any) -> tuple[int, ...]:
     """Return the shape of a tensor or array, or of a module's weight."""
-    held = getattr(tensor, "shape", None)
-    if held is None:
-        held = getattr(getattr(tensor, "weight", None), "shape", None)
-    if held is None:
-        raise ValueError(
-            f"a shape is read from a tensor or a module with a weight, not "
-            f"from {type(tensor).__name__} {tensor!r:.40}"
-        )
-    return tuple(map(int, held))
+    held = tensor if hasattr(tensor, "shape") else tensor.weight
+    return tuple(map(int, held.shape))
 
 
 def write_shape(tensor: Any, axes: str, sizes: dict[str, int]) -> str:
@@ -164,34 +147,6 @@ def write_shape(tensor: Any, axes: str, sizes: dict[str, int]) -> str:
                 "in this diagram"
             )
     return ", ".join(f"{name} = {size}" for name, size in pairs)
-
-
-def require_no_shape(text: str) -> None:
-    """Refuse a text with a typed shape: shapes come from the code."""
-    if found := TYPED_SHAPE.search(text):
-        raise ValueError(
-            f"the text {text!r} holds the typed shape {found[0]}: pass the "
-            "tensor, so that the diagram shows what the code computes"
-        )
-
-
-def require_matrix(table: np.ndarray, rows, columns, maximum: int | float) -> None:
-    """Refuse numbers that cannot be drawn as a matrix with these labels."""
-    if table.ndim != 2 or not table.size:
-        raise ValueError(
-            f"the numbers have shape {table.shape} but a matrix has two axes, "
-            "neither of them empty"
-        )
-    named = {"rows": rows, "columns": columns}
-    for size, (name, labels) in zip(table.shape, named.items(), strict=True):
-        if len(labels) not in (0, size):
-            raise ValueError(f"there are {len(labels)} labels for {size} {name}")
-    low, high = table.min(), table.max()
-    if not (low >= 0 and high <= maximum * 1.0001):
-        raise ValueError(
-            f"the numbers run from {low:.3g} to {high:.3g} but the colors from "
-            f"0 to {maximum:g}"
-        )
 
 
 def find_ends(start: Part | Point, end: Part | Point) -> tuple[Point, Point]:
@@ -227,7 +182,7 @@ class Diagram:
     """A sheet to draw on, at most 14 units wide; a title is added on top.
 
     Places are centers, in units. Colors are names in `PALETTE`, or "gray".
-    Mathematics stands between dollar signs. Every method refuses a typed shape.
+    Mathematics stands between dollar signs.
     """
 
     def __init__(self, width: int | float, height: int | float, title: str = ""):
@@ -269,7 +224,6 @@ class Diagram:
             axes: names of the tensor's axes, such as "B S M".
             width: as the text needs unless given.
         """
-        require_no_shape(text)
         shape = write_shape(tensor, axes, self.sizes)
         wide = max(measure_text(text) + 0.5, 1.1) if width is None else width
         box = Part(*round_numbers(at), round(wide, 2), height, 0.55 if shape else 0)
@@ -281,7 +235,7 @@ class Diagram:
                 height,
                 boxstyle="round,pad=0,rounding_size=0.14",
                 facecolor="#ffffff",
-                edgecolor=find_color(color),
+                edgecolor=COLORS[color],
                 linewidth=1.4 if frame else 0,
                 zorder=3,
             )
@@ -313,17 +267,16 @@ class Diagram:
             arrows: whether an arrow leads from each box to the next.
             options: anything else for `draw_box`.
         """
-        if tensors is not None and len(tensors) != len(texts):
-            raise ValueError(f"there are {len(texts)} texts but {len(tensors)} tensors")
+        tensors = [None] * len(texts) if tensors is None else tensors
         boxes = [
             self.draw_box(
                 text,
                 (at[0] + step * i, at[1]),
-                None if tensors is None else tensors[i],
+                tensor,
                 axes,
                 **options,
             )
-            for i, text in enumerate(texts)
+            for i, (text, tensor) in enumerate(zip(texts, tensors, strict=True))
         ]
         for one, other in pairwise(boxes):
             if arrows:
@@ -347,9 +300,6 @@ class Diagram:
             weight: an attention weight from 0 to 1, drawn as the width.
             bend: how far it bends to the right, as a share of its length.
         """
-        if weight is not None and not 0 <= weight <= 1.0001:
-            raise ValueError(f"weight is {weight:g} but must be from 0 to 1")
-        require_no_shape(text)
         begin, stop = find_ends(start, end)
         wide = 1.3 if weight is None else 0.4 + 5 * round(float(weight), 2)
         self.ax.add_patch(
@@ -360,7 +310,7 @@ class Diagram:
                 mutation_scale=10 if weight is None else 8 + wide,
                 shrinkA=1,
                 shrinkB=1,
-                color=find_color(color),
+                color=COLORS[color],
                 linewidth=round(wide, 2),
                 connectionstyle=f"arc3,rad={round(bend, 2)}",
                 zorder=2,
@@ -394,7 +344,12 @@ class Diagram:
             digits: after the point, if numbers are written into the cells.
         """
         table = to_array(numbers).round(3)
-        require_matrix(table, rows, columns, maximum)
+        low, high = table.min(), table.max()
+        if not 0 <= low <= high <= maximum * 1.0001:
+            raise ValueError(
+                f"the numbers run from {low:.3g} to {high:.3g} but the colors from "
+                f"0 to {maximum:g}"
+            )
         shape = write_shape(table, axes, self.sizes) if axes else ""
         height, width = (n * cell for n in table.shape)
         left, top = at[0] - width / 2, at[1] + height / 2
@@ -437,12 +392,6 @@ class Diagram:
         color: str = "gray",
     ) -> None:
         """Draw a bracket "below" or "above" parts, with a text on its far side."""
-        if side not in ("below", "above") or not parts:
-            raise ValueError(
-                f"a bracket lies 'below' or 'above' at least one part, not "
-                f"{side!r} of {len(parts)}"
-            )
-        require_no_shape(text)
         left = min(part.left[0] for part in parts)
         right = max(part.right[0] for part in parts)
         if side == "below":
@@ -452,7 +401,7 @@ class Diagram:
             foot = max(part.top[1] for part in parts) + 0.15
             tip, letters = foot + 0.2, ("bottom", foot + 0.3)
         xs, ys = [left, left, right, right], [foot, tip, tip, foot]
-        ink = find_color(color)
+        ink = COLORS[color]
         line = round_numbers(xs), round_numbers(ys)
         self.ax.plot(*line, color=ink, linestyle="-", marker="", linewidth=1.2)
         place = (left + right) / 2, letters[1]
@@ -468,7 +417,6 @@ class Diagram:
         align: str = "center",
     ) -> None:
         """Write a text, "small" or "normal"; `align` says which side is at `at`."""
-        require_no_shape(text)
         self._write(text, at, color, size, ha=align)
 
     def show(self, alt: str) -> None:
@@ -482,7 +430,7 @@ class Diagram:
     def _write(
         self, text, at, color="ink", size="normal", ha="center", va="center"
     ) -> None:
-        ink = find_color(color)
+        ink = COLORS[color]
         x, y = round_numbers(at)
         points = SIZES[size]
         self.ax.text(x, y, text, color=ink, fontsize=points, ha=ha, va=va, zorder=4)

@@ -222,14 +222,6 @@ def draw_curve_with_band(
 ) -> tuple[Line2D, PolyCollection]:
     """Draw a line and, behind it, the interval from low to high."""
     x, mean, low, high = (to_array(numbers) for numbers in (x, mean, low, high))
-    sizes = [each.shape for each in (x, mean, low, high)]
-    if len(set(sizes)) > 1 or x.ndim != 1:
-        raise ValueError(
-            "x, mean, low and high must be lists of one length, but have "
-            f"shapes {', '.join(map(str, sizes))}"
-        )
-    if (wrong := low > high).any():
-        raise ValueError(f"low is {low[wrong][0]:g} where high is {high[wrong][0]:g}")
     if ax.get_xscale() == "linear" and (x == x.round()).all():
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     (line,) = ax.plot(x, mean, label=label, **options)
@@ -243,9 +235,6 @@ def draw_dots_with_intervals(
     ax: Axes, names: Sequence[str], mean: Numbers, low: Numbers, high: Numbers
 ) -> None:
     """Draw one row for each name, first on top: a dot, and low to high."""
-    sizes = [len(each) for each in (names, mean, low, high)]
-    if len(set(sizes)) > 1:
-        raise ValueError(f"names, mean, low, high have lengths {sizes}")
     positions = np.arange(len(names))[::-1]
     ax.hlines(positions, to_array(low), to_array(high), color=GRAY, linewidth=3)
     ax.plot(to_array(mean), positions, "o", color=PALETTE["blue"], markersize=7)
@@ -290,7 +279,6 @@ def draw_heatmap(
     label: str = "attention weight",
     row_axis: str = "output",
     column_axis: str = "input",
-    maximum: int | float = 1.0,
     color_bar: bool = True,
 ) -> AxesImage:
     """Draw weights (T, S) as a heat map: row t has the weights of output t.
@@ -301,15 +289,13 @@ def draw_heatmap(
         label: name of the color bar.
         row_axis: what the rows are.
         column_axis: what the columns are.
-        maximum: value at the dark end of the scale, which starts at 0.
 
     Raises:
-        ValueError: if weights are ragged, not (T, S), not finite, or outside
-            the scale.
+        ValueError: if weights are not (T, S), not finite, or not from 0 to 1.
     """
-    table = _check_weights(weights, rows, columns, maximum)
+    table = _check_weights(weights, rows, columns)
     image = ax.imshow(
-        table, cmap=HEATMAP_COLORS, vmin=0, vmax=maximum, aspect="auto", zorder=1
+        table, cmap=HEATMAP_COLORS, vmin=0, vmax=1, aspect="auto", zorder=1
     )
     longest = max(len(rows), len(columns))
     size = 9 if longest <= 16 else 7.5 if longest <= 26 else 5.6
@@ -328,15 +314,8 @@ def draw_heatmap(
     return image
 
 
-def _check_weights(weights, rows, columns, maximum) -> np.ndarray:
+def _check_weights(weights, rows, columns) -> np.ndarray:
     """Return weights as an array, or raise ValueError."""
-    if not hasattr(weights, "shape"):
-        widths = sorted({len(row) for row in weights})
-        if len(widths) > 1:
-            raise ValueError(
-                f"weights are ragged: one row has {widths[0]} numbers, "
-                f"another {widths[-1]}"
-            )
     table = to_array(weights)
     if table.shape != (len(rows), len(columns)):
         raise ValueError(
@@ -344,20 +323,14 @@ def _check_weights(weights, rows, columns, maximum) -> np.ndarray:
             f"labels and {len(columns)} column labels"
         )
     low, high = (table.min(), table.max()) if table.size else (np.nan, np.nan)
-    if not (low >= 0 and high <= maximum * (1 + 1e-6)):
+    if not (low >= 0 and high <= 1 + 1e-6):
         raise ValueError(
-            f"weights run from {low:.3g} to {high:.3g} but the scale runs "
-            f"from 0 to {maximum:g}"
+            f"weights run from {low:.3g} to {high:.3g} but the scale from 0 to 1"
         )
     return table
 
 
-def outline_cells(
-    ax: Axes,
-    links: Iterable[tuple[int, int]],
-    color: str = PALETTE["orange"],
-    style: str = "-",
-) -> None:
+def outline_cells(ax: Axes, links: Iterable[tuple[int, int]], style: str = "-") -> None:
     """Draw a frame around cells (row, column) of a map, such as known links."""
     for row, column in links:
         ax.add_patch(
@@ -366,7 +339,7 @@ def outline_cells(
                 1,
                 1,
                 fill=False,
-                edgecolor=color,
+                edgecolor=PALETTE["orange"],
                 linestyle=style,
                 linewidth=1.6,
                 zorder=3,
@@ -438,24 +411,12 @@ FAMILIES: dict[str, dict[str, tuple]] = {
         "pre-norm": (BLUE, "-", "o"),
         "post-norm": (ORANGE, "--", "s"),
     },
-    "kernels": {
-        "reference": (INK, "-.", "^"),
-        "tiled": (BLUE, "-", "o"),
-        "SDPA": (ORANGE, "--", "s"),
-        "FlexAttention": (GREEN, ":", "D"),
-        "query chunks": (PINK, LONG_DASHES, "v"),
-    },
 }
 METHODS = {name: look for family in FAMILIES.values() for name, look in family.items()}
 
 
 def get_style(method: str) -> dict[str, Any]:
     """Return a method's name and look, as keywords of `Axes.plot`."""
-    if method not in METHODS:
-        raise ValueError(
-            f"method {method!r} is none of those with a look of their own: "
-            f"{', '.join(METHODS)}"
-        )
     color, style, marker = METHODS[method]
     return {"label": method, "color": color, "linestyle": style, "marker": marker}
 
@@ -502,13 +463,6 @@ def write_table(
     count = len(columns)
     places = [digits] * count if isinstance(digits, int) else list(digits)
     units = [unit] * count if isinstance(unit, str) else list(unit)
-    named = {"digits": places, "unit": units}
-    for name, cells in (named | {f"row {k!r}": v for k, v in rows.items()}).items():
-        if len(cells) != count:
-            raise ValueError(
-                f"{name} has {len(cells)} entries but there are {count} "
-                f"columns: {list(columns)}"
-            )
     # A column whose cells are all numbers is aligned at the right.
     right = [
         all(not isinstance(cells[i], str) for cells in rows.values())

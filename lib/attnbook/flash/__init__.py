@@ -10,12 +10,10 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
     of query and key, E value width
 """
 
-from typing import Any
-
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnbook.flash.operators import Forward
+from attnbook.flash.operators import flash_forward
 from attnbook.flash.options import Options, refuse
 from attnbook.flash.sizes import FallbackWarning
 
@@ -69,5 +67,4 @@ def flash_attention(
     refuse(query, key, value, options)
     given = query, key, value, key_lengths, alibi_slopes
     numbers = options.numbers(query.shape[-1], key.shape[-2])
-    apply: Any = Forward.apply  # PyTorch does not annotate it
-    return apply(*given, *numbers, strict)[0]
+    return flash_forward(*given, *numbers, strict)[0]

@@ -1,9 +1,8 @@
 """The forward and the backward pass as custom operators of PyTorch.
 
 As operators (`torch.library.custom_op`) they work under `torch.compile`, which
-needs the shapes of their outputs without running them, under
-`torch.func`, and under a tensor subclass. Each of them runs the Triton kernels
-where these take the inputs, and the tiled PyTorch version elsewhere.
+needs the shapes of their outputs without running them. Each of them runs the
+Triton kernels where these take the inputs, and the tiled PyTorch version elsewhere.
 
 Source: https://docs.pytorch.org/tutorials/advanced/python_custom_ops.html
 Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
@@ -100,112 +99,32 @@ def backward_shapes(
     return tuple(x.new_empty(x.shape) for x in (query, key, value))
 
 
-class Forward(torch.autograd.Function):
-    """The forward pass and its derivative."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(*inputs: Any) -> tuple[Tensor, ...]:
-        """Return what `flash_forward` returns."""
-        return flash_forward(*inputs)
-
-    @staticmethod
-    def setup_context(
-        ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
-    ) -> None:
-        """Save every tensor so that autograd detects changes in place."""
-        tensors, ctx.numbers = inputs[:5], inputs[5:9]
-        ctx.save_for_backward(*tensors, *output)
-        ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor, _: Any) -> tuple[Any, ...]:
-        """Return the gradients on all inputs of the forward pass."""
-        # torch.compile traces no class inside a class, but the operator.
-        compiling = torch.compiler.is_compiling()
-        run: Any = flash_backward if compiling else Backward.apply
-        grads = run(*ctx.saved_tensors, upstream, *ctx.numbers)
-        return *grads, *[None] * 7
+def keep_for_backward(
+    ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
+) -> None:
+    """Save every tensor so that autograd detects changes in place."""
+    tensors, ctx.numbers = inputs[:5], inputs[5:9]
+    ctx.save_for_backward(*tensors, *output)
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
 
 
-class Backward(torch.autograd.Function):
-    """The backward pass, which has no derivative."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(*inputs: Any) -> tuple[Tensor, ...]:
-        """Return what `flash_backward` returns."""
-        return flash_backward(*inputs)
-
-    @staticmethod
-    def setup_context(
-        ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
-    ) -> None:
-        """Save nothing."""
-
-    @staticmethod
-    def backward(ctx: Any, *_: Any) -> None:
-        """Refuse to differentiate a gradient."""
-        raise NotImplementedError(
-            "second derivatives were requested (a gradient of a gradient, for "
-            "example after create_graph=True), but flash_attention has only "
-            "first ones: use attend"
-        )
+def go_back(ctx: Any, upstream: Tensor, _: Any) -> tuple[Any, ...]:
+    """Return the gradients on all inputs of the forward pass."""
+    return *flash_backward(*ctx.saved_tensors, upstream, *ctx.numbers), *[None] * 7
 
 
-# `torch.func` needs the classes above; a caller of the operators needs these.
-flash_forward.register_autograd(Forward.backward, setup_context=Forward.setup_context)
-flash_backward.register_autograd(Backward.backward)
+def refuse_second_derivatives(ctx: Any, *_: Any) -> None:
+    """Refuse to differentiate a gradient."""
+    raise NotImplementedError(
+        "second derivatives were requested (a gradient of a gradient, for "
+        "example after create_graph=True), but flash_attention has only "
+        "first ones: use attend"
+    )
 
 
-@flash_forward.register_vmap
-def forward_vmap(
-    info: Any, in_dims: tuple[int | None, ...], *inputs: Any
-) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-    """Compute V batches as one batch of V · B sequences."""
-    made = flash_forward(*fold_batches(info.batch_size, in_dims, inputs))
-    return unfold_batches(made, info.batch_size), (0, 0)
-
-
-@flash_backward.register_vmap
-def backward_vmap(
-    info: Any, in_dims: tuple[int | None, ...], *inputs: Any
-) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-    """Compute the gradients of V batches as those of one batch."""
-    made = flash_backward(*fold_batches(info.batch_size, in_dims, inputs))
-    return unfold_batches(made, info.batch_size), (0, 0, 0)
-
-
-def fold_batches(
-    size: int, in_dims: tuple[int | None, ...], inputs: tuple[Any, ...]
-) -> list[Any]:
-    """Return the inputs with V and B in one axis; other arguments unchanged.
-
-    Slopes that belong to the heads of every sequence have no axis B; they get
-    one where they differ from batch to batch.
-    """
-    B = inputs[0].shape[0 if in_dims[0] is None else (in_dims[0] == 0)]
-    made = []
-    for index, (x, dim) in enumerate(zip(inputs, in_dims, strict=True)):
-        if isinstance(x, Tensor):
-            shared = index == 4 and x.ndim - (dim is not None) == 1
-            if shared and dim is None:
-                made.append(x)
-                continue
-            x = x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
-            if shared:
-                x = x[:, None].expand(size, B, -1)
-            x = x.flatten(0, 1)
-        made.append(x)
-    return made
-
-
-def unfold_batches(outputs: tuple[Tensor, ...], size: int) -> tuple[Tensor, ...]:
-    """Return (V · B, ...) as (V, B, ...)."""
-    return tuple(x.unflatten(0, (size, -1)) for x in outputs)
+flash_forward.register_autograd(go_back, setup_context=keep_for_backward)
+flash_backward.register_autograd(refuse_second_derivatives)
 
 
 def split_groups(*tensors: Tensor, groups: int) -> list[Tensor]:

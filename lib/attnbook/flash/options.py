@@ -128,10 +128,8 @@ def require_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
                 f"{name} must have 4 axes (batch, heads, length, width), but "
                 f"has {x.ndim}: {tuple(x.shape)}"
             )
-        if x.device != query.device:
-            raise ValueError(f"query is on {query.device} but {name} on {x.device}")
-        if x.dtype != query.dtype:
-            raise ValueError(f"query is {query.dtype} but {name} {x.dtype}")
+        if (x.device, x.dtype) != (query.device, query.dtype):
+            raise ValueError(f"query is {describe(query)}, but {name} {describe(x)}")
     if query.dtype not in DTYPES:
         raise ValueError(
             f"query is {query.dtype}, but must be float16, bfloat16, float32 or float64"
@@ -152,14 +150,11 @@ def require_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
         )
     if G < 1 or H < 1 or H % G:
         raise ValueError(f"{H} heads do not divide into {G} groups")
-    if B < 1 or T < 1 or S < 1:
+    if min(B, T, S, D, E) < 1:
         raise ValueError(
-            f"nothing to attend to: batch {B}, T = {T} queries, S = {S} keys; "
-            "each must be at least 1"
+            f"nothing to attend to: batch {B}, T = {T} queries, S = {S} keys, D = "
+            f"{D} and E = {E} wide; each must be at least 1"
         )
-    for name, width in (("query and key", D), ("value", E)):
-        if width < 1:
-            raise ValueError(f"{name} are {width} wide, but must be at least 1")
 
 
 def require_numbers(options: Options) -> None:
@@ -183,18 +178,17 @@ def require_numbers(options: Options) -> None:
 
 def require_lengths(lengths: Tensor, key: Tensor) -> None:
     """Raise ValueError unless there is one integer for each sequence."""
-    B = key.shape[0]
-    if lengths.is_floating_point() or lengths.dtype == torch.bool:
-        raise ValueError(f"key_lengths must be whole numbers, but are {lengths.dtype}")
-    if lengths.shape != (B,):
+    whole = not (lengths.is_floating_point() or lengths.dtype == torch.bool)
+    if not whole or lengths.shape != key.shape[:1] or lengths.device != key.device:
         raise ValueError(
-            f"key_lengths must be ({B},), one for each sequence, but are "
-            f"{tuple(lengths.shape)}"
+            f"key_lengths must be whole numbers of shape ({len(key)},) on "
+            f"{key.device}, but are {describe(lengths)}"
         )
-    if lengths.device != key.device:
-        raise ValueError(
-            f"keys are on {key.device} but key_lengths on {lengths.device}"
-        )
+
+
+def describe(x: Tensor) -> str:
+    """Return type, shape and device of a tensor in words."""
+    return f"{x.dtype} of shape {tuple(x.shape)} on {x.device}"
 
 
 def require_length_values(lengths: Tensor, keys: int) -> None:
@@ -215,15 +209,11 @@ def require_length_values(lengths: Tensor, keys: int) -> None:
 def require_slopes(slopes: Tensor, query: Tensor) -> None:
     """Raise ValueError unless slopes are one number per head, no gradient."""
     B, H = query.shape[:2]
-    if slopes.shape not in ((H,), (B, H)):
+    fits = slopes.shape in ((H,), (B, H)) and slopes.is_floating_point()
+    if not fits or slopes.device != query.device:
         raise ValueError(
-            f"alibi_slopes must be ({H},) or ({B}, {H}), but are {tuple(slopes.shape)}"
-        )
-    if not slopes.is_floating_point():
-        raise ValueError(f"alibi_slopes must be floating point, but are {slopes.dtype}")
-    if slopes.device != query.device:
-        raise ValueError(
-            f"query is on {query.device} but alibi_slopes on {slopes.device}"
+            f"alibi_slopes must be floating point of shape ({H},) or ({B}, {H}) on "
+            f"{query.device}, but are {describe(slopes)}"
         )
     if slopes.requires_grad:
         raise ValueError(

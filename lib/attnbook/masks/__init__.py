@@ -146,12 +146,8 @@ def global_tokens(
     return materialize_mask(rule, T, S, device=device)
 
 
-def prefix(
-    T: int, S: int, prefix: int | Int[Tensor, " B"], device: Device = None
-) -> Bool[Tensor, "..."]:
+def prefix(T: int, S: int, prefix: int, device: Device = None) -> Bool[Tensor, "T S"]:
     """Return a causal mask whose first `prefix` keys are open to all queries.
-
-    With one number for each sequence of a batch, the mask is (B, 1, T, S).
 
     >>> print(draw_mask(prefix(4, 4, prefix=3)))
     ●●●·
@@ -159,10 +155,7 @@ def prefix(
     ●●●·
     ●●●●
     """
-    rule = rules.prefix(T, S, prefix)
-    if isinstance(prefix, int):
-        return materialize_mask(rule, T, S, device=device)
-    return materialize_mask(rule, T, S, batch=len(prefix), device=prefix.device)
+    return materialize_mask(rules.prefix(T, S, prefix), T, S, device=device)
 
 
 def document(ids: Int[Tensor, "B S"]) -> Bool[Tensor, "B 1 S S"]:

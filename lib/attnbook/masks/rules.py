@@ -32,7 +32,7 @@ Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 def causal(T: int, S: int) -> Rule:
     """Return the rule: no key that comes after the query."""
-    last = alignment_offset(T, S)
+    last = S - T
     return lambda b, h, q, k: k <= q + last
 
 
@@ -48,7 +48,7 @@ def window(T: int, S: int, size: int) -> Rule:
 
 def dilated(T: int, S: int, size: int, step: int) -> Rule:
     """Return the rule: size keys back from the query's own, every step-th."""
-    last = alignment_offset(T, S)
+    last = S - T
     check_positive(size=size, step=step)
 
     def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ def dilated(T: int, S: int, size: int, step: int) -> Rule:
 
 def two_sided_window(T: int, S: int, reach: int, step: int = 1) -> Rule:
     """Return the rule: `reach` keys on each side, every step-th, and its own."""
-    last = alignment_offset(T, S)
+    last = S - T
     check_positive(step=step)
     if reach < 0:
         raise ValueError(f"reach must be at least 0, but is {reach}")
@@ -74,7 +74,7 @@ def two_sided_window(T: int, S: int, reach: int, step: int = 1) -> Rule:
 
 def global_tokens(T: int, S: int, positions: Sequence[int]) -> Rule:
     """Return the rule: global positions attend, and are attended to, anywhere."""
-    last = alignment_offset(T, S)
+    last = S - T
     if wrong := [p for p in positions if not 0 <= p < S]:
         raise ValueError(
             f"global position {wrong[0]} is not one of the {S} keys, which are "
@@ -90,12 +90,10 @@ def global_tokens(T: int, S: int, positions: Sequence[int]) -> Rule:
     return rule
 
 
-def prefix(T: int, S: int, prefix: int | Int[Tensor, " B"]) -> Rule:
+def prefix(T: int, S: int, prefix: int) -> Rule:
     """Return the rule: causal, but the first `prefix` keys for all queries."""
-    last = alignment_offset(T, S)
-    if isinstance(prefix, int):
-        return lambda b, h, q, k: (k <= q + last) | (k < prefix)
-    return lambda b, h, q, k: (k <= q + last) | (k < prefix[b])
+    last = S - T
+    return lambda b, h, q, k: (k <= q + last) | (k < prefix)
 
 
 def document(ids: Int[Tensor, "B S"]) -> Rule:
@@ -116,15 +114,8 @@ def block_sparse(layout: Bool[Tensor, "N M"], size: int) -> Rule:
 
 def sinks(T: int, S: int, count: int) -> Rule:
     """Return the rule: the first `count` keys, but none after the query."""
-    last = alignment_offset(T, S)
+    last = S - T
     return lambda b, h, q, k: (k < count) & (k <= q + last)
-
-
-def alignment_offset(T: int, S: int) -> int:
-    """Return the position of the first query among the keys."""
-    if T < 0 or S < 0:
-        raise ValueError(f"T and S must not be negative, but T is {T} and S is {S}")
-    return S - T
 
 
 def check_positive(**numbers: int) -> None:

@@ -44,24 +44,6 @@ class TemporalAttentionPooling(nn.Module):
         return attention_weights(self.query, features)[:, 0]
 
 
-class MeanPooling(nn.Module):
-    """Equal weights for all frames."""
-
-    def forward(self, features: Float[Tensor, "B T C"]) -> Float[Tensor, "B T"]:
-        """Return 1 / T for each frame."""
-        return torch.full_like(features[..., 0], 1 / features.shape[1])
-
-
-class LastFrame(nn.Module):
-    """All weight on the last frame."""
-
-    def forward(self, features: Float[Tensor, "B T C"]) -> Float[Tensor, "B T"]:
-        """Return 1 for the last frame and 0 for the others."""
-        weights = torch.zeros_like(features[..., 0])
-        weights[:, -1] = 1
-        return weights
-
-
 class ClipClassifier(nn.Module):
     """A weighted mean of the frames' features, and a linear layer.
 

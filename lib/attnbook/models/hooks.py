@@ -18,7 +18,7 @@ Axes: B batch, L layers, H heads, S source symbols, T positions, C model width,
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -95,22 +95,10 @@ def collect_maps(
     return TransformerMaps(*(torch.stack(x, dim=1) for x in (encoder, decoder, cross)))
 
 
-if TYPE_CHECKING:
-
-    class AttentionLayer(Protocol):
-        """A layer whose H heads can be changed; `output` takes them side by side."""
-
-        heads: int
-        output: nn.Linear
-
-else:  # From Python 3.12 on, the check of a protocol finds no submodules.
-    AttentionLayer = nn.Module
-
-
-def find_attention_layers(model: nn.Module) -> dict[str, AttentionLayer]:
+def find_attention_layers(model: nn.Module) -> dict[str, Any]:
     """Return the attention layers of a model by name, in its order; at least one."""
     layers = {
-        name: cast(AttentionLayer, module)
+        name: module
         for name, module in model.named_modules()
         if isinstance(getattr(module, "heads", None), int)
         and isinstance(getattr(module, "output", None), nn.Linear)
@@ -123,7 +111,7 @@ def find_attention_layers(model: nn.Module) -> dict[str, AttentionLayer]:
     return layers
 
 
-def _check_heads(layers: Sequence[AttentionLayer], heads: Iterable[Head]) -> None:
+def _check_heads(layers: Sequence[Any], heads: Iterable[Head]) -> None:
     for layer, head in heads:
         if not 0 <= layer < len(layers):
             raise ValueError(
@@ -200,25 +188,6 @@ def record_heads(model: nn.Module) -> Iterator[list[list[Tensor]]]:
 
     with _hook_inputs((layer.output, make_hook(i)) for i, layer in enumerate(layers)):
         yield kept
-
-
-def average_outputs(
-    recorded: Sequence[Sequence[Tensor]],
-) -> list[Float[Tensor, "H D"]]:
-    """Return each layer's mean outputs of its heads, for mean ablation.
-
-    The mean of what `record_heads` kept is over calls, sequences and positions.
-    """
-    if not all(recorded):
-        layer = [bool(calls) for calls in recorded].index(False)
-        raise ValueError(
-            f"layer {layer} of {len(recorded)} did not run while its outputs "
-            "were recorded"
-        )
-    return [
-        torch.cat([x.transpose(1, 2).flatten(0, 1) for x in calls]).mean(dim=0)
-        for calls in recorded
-    ]
 
 
 def ablate_heads(

@@ -24,7 +24,6 @@ from torch import Tensor, nn
 
 from attnbook.attention.recurrent import GeneralScore, GlobalAttention
 from attnbook.models.recurrent import (
-    Decoder,
     EncoderDecoder,
     LuongDecoder,
     Memory,
@@ -115,25 +114,5 @@ def make_listen_attend_spell(
         nn.LSTM,
         dropout,
         feeding=True,
-    )
-    return EncoderDecoder(listener, speller)
-
-
-def make_last_state_speller(
-    channels: int,
-    symbols: int,
-    hidden: int = 64,
-    embedding: int = 32,
-    decoder: int = 128,
-    readout: int = 64,
-    dropout: float = 0.0,
-) -> EncoderDecoder:
-    """Return the same listener and chapter 1's decoder, without attention.
-
-    Args as in `make_listen_attend_spell`; readout: the width of the maxout layer.
-    """
-    listener = Listener(channels, hidden)
-    speller = Decoder(
-        symbols, embedding, decoder, listener.width, readout, nn.LSTM, dropout
     )
     return EncoderDecoder(listener, speller)

@@ -1,7 +1,6 @@
 """Small models with one attention, and the tasks that they learn: lookups.
 
 - `LookupModel`: attention between symbols, each with its embedding.
-- `SEQUENCE_LAYERS`: recurrent layers and self-attention with one interface.
 - `RelationModel`: a sequence holds all names in random order, each with a random
   color. At each name the model outputs the color of another name, which depends on
   the first by a fixed relation, such as its successor in a circle.
@@ -18,7 +17,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -109,19 +107,6 @@ def draw_lookup(
     return LookupBatch(name, names, partners, partner)
 
 
-class SelfAttentionLayer(nn.Module):
-    """One layer of self-attention with the interface of `nn.GRU`."""
-
-    def __init__(self, width: int):
-        super().__init__()
-        projections = torch.randn(3, width, width) / width**0.5
-        self.projections = nn.Parameter(projections)
-
-    def forward(self, x: Float[Tensor, "B T C"]) -> tuple[Tensor, None]:
-        """Return self-attention over all positions."""
-        return self_attention(x, *self.projections), None
-
-
 def make_lstm_with_forget_bias(width: int, bias: float) -> nn.LSTM:
     """Return an LSTM to whose forget gate's bias a number is added.
 
@@ -131,14 +116,6 @@ def make_lstm_with_forget_bias(width: int, bias: float) -> nn.LSTM:
     with torch.no_grad():
         network.get_parameter("bias_hh_l0")[width : 2 * width] += bias
     return network
-
-
-SEQUENCE_LAYERS: dict[str, Callable[[int], nn.Module]] = {
-    "rnn": lambda width: nn.RNN(width, width, batch_first=True),
-    "gru": lambda width: nn.GRU(width, width, batch_first=True),
-    "lstm": lambda width: nn.LSTM(width, width, batch_first=True),
-    "attention": SelfAttentionLayer,
-}
 
 
 def compute_gradient_norms_at_ends(
@@ -169,38 +146,6 @@ class RelationBatch(NamedTuple):
     names: Int[Tensor, "B T"]
     colors: Int[Tensor, "B T"]
     answer: Int[Tensor, "B T"]
-
-    def to(self, device: torch.device | str) -> "RelationBatch":
-        """Return the batch on a device."""
-        return RelationBatch(*(x.to(device) for x in self))
-
-
-def share_query_and_key(
-    x: Tensor, W_query: Tensor, W_key: Tensor, W_value: Tensor
-) -> Tensor:
-    """Return self-attention with W_query in the place of W_key."""
-    return self_attention(x, W_query, W_query, W_value)
-
-
-def flip_half_of_key(
-    x: Tensor, W_query: Tensor, W_key: Tensor, W_value: Tensor
-) -> Tensor:
-    """Return self-attention whose keys are queries, half of them negated.
-
-    The scores are symmetric, as with equal matrices, but a position's score with itself
-    may be small or negative.
-    """
-    signs = torch.ones_like(W_query[:, :1])
-    signs[::2] = -1
-    return self_attention(x, W_query, signs * W_query, W_value)
-
-
-# Versions of self-attention, by their projections.
-PROJECTIONS: dict[str, Projected] = {
-    "three projections": self_attention,
-    "W_q = W_k": share_query_and_key,
-    "W_k = W_q, half negated": flip_half_of_key,
-}
 
 
 def find_successor(names: Int[Tensor, "..."], count: int) -> Int[Tensor, "..."]:
@@ -316,10 +261,3 @@ class AssociativeRecallModel(nn.Module):
         context, weights = self.attention(question, items, need_weights=True)
         logits = self.answer(context[:, 0]).unflatten(1, (QUERIES, SYMBOLS))
         return logits, weights[:, :, 0]
-
-
-def compute_lookup_loss(
-    logits: Float[Tensor, "B N V"], answers: Int[Tensor, "B N"]
-) -> Float[Tensor, ""]:
-    """Return the mean cross-entropy of an answer, in nats."""
-    return F.cross_entropy(logits.flatten(0, 1), answers.flatten())

@@ -353,17 +353,3 @@ class QKNormAttention(MultiHeadAttention):
     ) -> Float[Tensor, "B H T S"]:
         """Return the scores of normalized queries and keys."""
         return super().scores(self.norms[0](query), self.norms[1](key))
-
-
-class SoftCapAttention(MultiHeadAttention):
-    """Multi-head attention whose scores lie between -cap and cap (soft-capping)."""
-
-    def __init__(self, width: int, heads: int, cap: float):
-        super().__init__(width, heads)
-        self.cap = cap
-
-    def scores(
-        self, query: Float[Tensor, "B H T D"], key: Float[Tensor, "B H S D"]
-    ) -> Float[Tensor, "B H T S"]:
-        """Return the capped scores."""
-        return soft_cap(super().scores(query, key), self.cap)

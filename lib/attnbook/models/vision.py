@@ -1,25 +1,18 @@
-"""Models of images: patches, a Vision Transformer, attention over places, and names.
-
-`SpatialAttentionPooling`, `MeanPooling` and `MaxPooling` make one vector of the
-features at all places, with equally many parameters. `ContrastiveModel` gives an image
-and a name one vector each; those of a pair should be similar.
+"""Models of images: patches, a Vision Transformer, attention over places, a loss.
 
 Source: patches and the Vision Transformer: Dosovitskiy et al. (2021), §3.1, equations 1
     to 4, https://arxiv.org/abs/2010.11929, with ReLU, and one linear layer as the
     output; convolutions: LeCun et al. (1998), section II.A,
     https://doi.org/10.1109/5.726791, with ReLU, strides, and one linear layer. Soft
     attention to places: Xu et al. (2015), section 4.2,
-    https://arxiv.org/abs/1502.03044, with one learned query and scaled dot products;
-    `map_class`: Zhou et al. (2016), section 2, https://arxiv.org/abs/1512.04150.
-    Contrastive training: Radford et al. (2021), section 2.3 and figure 3,
-    https://arxiv.org/abs/2103.00020, where a name's vector is the mean of its words'.
-Axes: B batch, I channels of an image or names, H and W its rows and columns of pixels,
-    N patches or places, R and Q rows and columns of places, P values of a patch, C
-    model width or channels, L words of a name, V words, K classes, 4: top, left,
-    bottom, right
+    https://arxiv.org/abs/1502.03044, with one learned query and scaled dot products.
+    Contrastive loss: Radford et al. (2021), section 2.3 and figure 3,
+    https://arxiv.org/abs/2103.00020.
+Axes: B batch, I channels of an image, H and W its rows and columns of pixels, N patches
+    or places, R and Q rows and columns of places, P values of a patch, C model width or
+    channels, K classes, 4: top, left, bottom, right
 """
 
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -50,32 +43,6 @@ def cut_patches(
     return patches.reshape(batch, rows * columns, channels * size**2)
 
 
-def join_patches(
-    patches: Shaped[Tensor, "B N P"], height: int, width: int, size: int
-) -> Shaped[Tensor, "B C H W"]:
-    """Return the images, of these pixels, that `cut_patches` cut: its inverse.
-
-    Raises:
-        ValueError: if such images do not divide into so many patches, or if a patch
-            has no whole number of channels.
-    """
-    require_division(height, width, size)
-    batch, number, values = patches.shape
-    rows, columns = height // size, width // size
-    if number != rows * columns:
-        raise ValueError(
-            f"images of {height} by {width} pixels have {rows * columns} "
-            f"patches of {size} by {size}, not {number}"
-        )
-    if values % size**2:
-        raise ValueError(
-            f"a patch of {size} by {size} pixels has a multiple of {size**2} "
-            f"values, not {values}"
-        )
-    cells = patches.reshape(batch, rows, columns, -1, size, size)
-    return cells.permute(0, 3, 1, 4, 2, 5).reshape(batch, -1, height, width)
-
-
 def require_division(height: int, width: int, size: int) -> None:
     """Raise ValueError unless the size of patches divides height and width."""
     if size < 1 or height % size or width % size:
@@ -93,52 +60,11 @@ class ConvolutionalFeatures(nn.Sequential):
     """
 
     def __init__(self, channels: Sequence[int], strides: Sequence[int]):
-        if len(strides) != len(channels) - 1:
-            raise ValueError(
-                f"{len(channels) - 1} layers need as many strides, not {len(strides)}"
-            )
         layers: list[nn.Module] = []
-        for i, stride in enumerate(strides):
-            layers += [
-                nn.Conv2d(channels[i], channels[i + 1], 3, stride, padding=1),
-                nn.ReLU(),
-            ]
+        for (before, after), stride in zip(pairwise(channels), strides, strict=True):
+            layers += [nn.Conv2d(before, after, 3, stride, padding=1), nn.ReLU()]
         super().__init__(*layers)
         self.width = channels[-1]
-
-
-class FlatClassifier(nn.Module):
-    """Convolutional features of square images, side by side, and a linear layer."""
-
-    def __init__(
-        self,
-        channels: Sequence[int],
-        strides: Sequence[int],
-        size: int,
-        classes: int = 10,
-    ):
-        super().__init__()
-        self.features = ConvolutionalFeatures(channels, strides)
-        for stride in strides:
-            size = math.ceil(size / stride)
-        self.output = nn.Linear(self.features.width * size**2, classes)
-
-    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:
-        """Return the logits of the classes."""
-        return self.output(self.features(images).flatten(1))
-
-
-class NoEncoding(nn.Module):
-    """Encodings that are zero at every position: the model has no order."""
-
-    def __init__(self, length: int, width: int):
-        super().__init__()
-        self.length, self.width = length, width
-
-    def forward(self, positions: Int[Tensor, "*T"]) -> Float[Tensor, "*T C"]:
-        """Return zeros."""
-        shape = (*positions.shape, self.width)
-        return torch.zeros(shape, device=positions.device)
 
 
 class VisionTransformer(nn.Module):
@@ -209,30 +135,6 @@ class SpatialAttentionPooling(nn.Module):
         return attend(self.query[None], self.key(features), features)[:, 0]
 
 
-class MeanPooling(nn.Module):
-    """A linear layer with ReLU at each place, then the mean over the places."""
-
-    def __init__(self, width: int):
-        super().__init__()
-        self.layer = nn.Linear(width, width)
-
-    def transform(self, features: Float[Tensor, "B N C"]) -> Tensor:
-        """Return (B, N, C): what is pooled."""
-        return F.relu(self.layer(features))
-
-    def forward(self, features: Float[Tensor, "B N C"]) -> Float[Tensor, "B C"]:
-        """Return the mean over the places."""
-        return self.transform(features).mean(dim=1)
-
-
-class MaxPooling(MeanPooling):
-    """The same layer, then each channel's largest value over the places."""
-
-    def forward(self, features: Float[Tensor, "B N C"]) -> Float[Tensor, "B C"]:
-        """Return the maximum over the places."""
-        return self.transform(features).amax(dim=1)
-
-
 class PooledClassifier(nn.Module):
     """Convolutional features, pooled to one vector, and a linear layer."""
 
@@ -254,23 +156,6 @@ class PooledClassifier(nn.Module):
     def forward(self, images: Float[Tensor, "B I H W"]) -> Float[Tensor, "B K"]:
         """Return the logits of the classes."""
         return self.output(self.pooling(self.read_places(images)))
-
-
-def map_class(
-    model: PooledClassifier,
-    images: Float[Tensor, "B I H W"],
-    classes: Int[Tensor, " B"],
-) -> Float[Tensor, "B N"]:
-    """Return each place's share of the positive part of a class's logit.
-
-    With `MeanPooling`, the logit of a class is the mean over the places of output
-    weight · transformed feature, plus the bias: the class activation map. Negative
-    contributions count as 0. There is one class an image.
-    """
-    transformed = model.pooling.transform(model.read_places(images))
-    weight = model.output.weight[classes]  # (B, C)
-    contributions = (transformed @ weight[:, :, None])[..., 0].relu()  # (B, N)
-    return contributions / contributions.sum(-1, keepdim=True).clamp(min=1e-12)
 
 
 def measure_mass_in_boxes(
@@ -302,12 +187,6 @@ def _cover(
     return (high - low).clamp(min=0) / (size / cells)
 
 
-TEMPERATURE = 0.07  # before training
-COLDEST = 0.01  # temperatures below are not used
-SPREAD = 0.02  # standard deviation of a word's embedding before training
-CHANNELS = (24, 40, 64)  # of the three convolutions
-
-
 def contrastive_loss(similarity: Float[Tensor, "B B"]) -> Float[Tensor, ""]:
     """Return the mean cross-entropy (nats) of finding each pair, both ways.
 
@@ -318,53 +197,3 @@ def contrastive_loss(similarity: Float[Tensor, "B B"]) -> Float[Tensor, ""]:
     by_image = F.cross_entropy(similarity, pairs)
     by_text = F.cross_entropy(similarity.T, pairs)
     return (by_image + by_text) / 2
-
-
-def rank_pairs(similarity: Float[Tensor, "B B"]) -> Int[Tensor, " B"]:
-    """Return, for each row, how many columns are more similar than its pair.
-
-    The pairs are on the diagonal; 0 means that the pair is found first. Columns that
-    are exactly as similar as the pair count as more similar.
-    """
-    return (similarity >= similarity.diagonal()[:, None]).sum(dim=1) - 1
-
-
-class ConvolutionEncoder(nn.Module):
-    """Three convolutions, each followed by ReLU and pooling, and an output (K)."""
-
-    def __init__(self, classes: int, channels: tuple[int, ...] = CHANNELS):
-        super().__init__()
-        sizes = (3, *channels)
-        self.layers = nn.ModuleList(
-            nn.Conv2d(*pair, 3, padding=1) for pair in pairwise(sizes)
-        )
-        self.output = nn.Linear(channels[-1], classes)
-
-    def forward(self, images: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B K"]:
-        """Return the output for the mean of all positions."""
-        x = images
-        for layer in self.layers:
-            x = F.max_pool2d(layer(x).relu(), 2)
-        return self.output(x.flatten(2).mT.mean(dim=1))
-
-
-class ContrastiveModel(nn.Module):
-    """An image encoder and a name encoder with outputs of equal width C."""
-
-    def __init__(self, encoder: nn.Module, words: int, width: int):
-        super().__init__()
-        self.encoder = encoder
-        self.embedding = nn.Embedding(words, width)
-        nn.init.normal_(self.embedding.weight, std=SPREAD)
-        self.log_scale = nn.Parameter(torch.tensor(-math.log(TEMPERATURE)))
-
-    def forward(
-        self, images: Float[Tensor, "B 3 H W"], names: Int[Tensor, "I L"]
-    ) -> Float[Tensor, "B I"]:
-        """Return cosine similarities divided by the learned temperature.
-
-        The vector of a name is the mean of its words' embeddings.
-        """
-        encoded = F.normalize(self.encoder(images), dim=-1)
-        cosines = encoded @ F.normalize(self.embedding(names).mean(dim=1), dim=-1).T
-        return cosines * self.log_scale.clamp(max=-math.log(COLDEST)).exp()

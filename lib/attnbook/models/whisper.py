@@ -15,10 +15,7 @@ Axes: N samples, M mel bands, K frequencies, F frames, B batch, S encoder positi
 """
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -214,31 +211,3 @@ class Whisper(nn.Module):
         `ids` are the tokens so far, the start tokens first (teacher forcing).
         """
         return self.decoder(ids, self.encoder(spectrogram))
-
-
-@contextmanager
-def keep_memory_projections(decoder: WhisperDecoder) -> Iterator[None]:
-    """Project the encoder's states to keys and values only once, without gradients.
-
-    Inside the `with` block, the cross-attentions keep their last keys and values, and
-    use them again if they are called with the same memory: the same tensor object,
-    which must not be changed.
-    """
-
-    def remember(project: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-        kept: list[Tensor] = []
-
-        def wrapped(memory: Tensor) -> Tensor:
-            if not kept or kept[0] is not memory:
-                kept[:] = [memory, project(memory)]
-            return kept[1]
-
-        return wrapped
-
-    with ExitStack() as stack:
-        for block in decoder.blocks:
-            for name in ("cross.key", "cross.value"):
-                layer = block.get_submodule(name)
-                wrapped = remember(layer.forward)
-                stack.enter_context(mock.patch.object(layer, "forward", wrapped))
-        yield

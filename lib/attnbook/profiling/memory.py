@@ -44,8 +44,6 @@ def count_peak_query_chunks(sizes: Sizes, rows: int) -> int:
     The last chunk's scores and weights beside the other chunks' outputs; or
     all outputs beside their copy in one piece.
     """
-    if rows < 1:
-        raise ValueError(f"a query chunk has at least 1 row, not {rows}")
     starts = range(0, sizes.T, rows)
     most = 2 * sizes.output
     for start in starts[-2:]:

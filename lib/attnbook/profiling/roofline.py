@@ -40,13 +40,6 @@ class Machine:
     flops: float
     bandwidth: float
 
-    def __post_init__(self):
-        if not (self.flops > 0 and self.bandwidth > 0):
-            raise ValueError(
-                f"a machine does {self.flops} operations and moves "
-                f"{self.bandwidth} bytes a second; both must be above 0"
-            )
-
     @property
     def ridge_point(self) -> float:
         """Return from which intensity on operations limit."""
@@ -100,10 +93,6 @@ class Device:
 
     def machine(self, itemsize: int) -> Machine:
         """Return its ceilings for numbers of 2 or 4 bytes."""
-        if itemsize not in self.rates:
-            raise ValueError(
-                f"numbers of {itemsize} bytes: known are {sorted(self.rates)}"
-            )
         return Machine(self.rates[itemsize], self.bandwidth)
 
 
@@ -223,11 +212,6 @@ def bound_seconds_by_ceiling(
 
     The machine computes so many `exponentials` a second.
     """
-    if not exponentials > 0:
-        raise ValueError(
-            f"a machine computes {exponentials} exponentials a second; the "
-            f"rate must be above 0"
-        )
     pairs = sizes.B * sizes.H * sizes.T * sizes.S
     return {
         "memory": count_fused(sizes).bytes / machine.bandwidth,

@@ -23,20 +23,6 @@ from attnbook.profiling.sizes import Count, Sizes, add_counts, require_sizes
 SOFTMAX_OPERATIONS, SOFTMAX_BACKWARD_OPERATIONS = 5, 4
 
 
-def count_pairs(T: int, S: int, causal: bool = False) -> int:
-    """Return how many pairs of query and key are attended to.
-
-    A causal mask aligns the last query with the last key.
-    """
-    if T < 1 or S < 1:
-        raise ValueError(f"{T} queries and {S} keys: each must be at least 1")
-    if not causal:
-        return T * S
-    # Query t sees S - T + t + 1 keys, or none.
-    first = max(1, S - T + 1)
-    return (first + S) * (S - first + 1) // 2
-
-
 def count_steps(sizes: Sizes) -> dict[str, Count]:
     """Return each step of `attend` in the forward pass."""
     n = sizes.B * sizes.H * sizes.T
@@ -64,33 +50,30 @@ def count_backward_steps(sizes: Sizes) -> dict[str, Count]:
     }
 
 
-def count_fused(sizes: Sizes, causal: bool = False) -> Count:
+def count_fused(sizes: Sizes) -> Count:
     """Return attention in one step that never writes its scores to memory.
 
-    Operations as before, for the pairs that count; bytes of inputs and output.
-    No kernel can move less.
+    Operations as before; bytes of inputs and output. No kernel can move less.
     """
-    attended = sizes.B * sizes.H * count_pairs(sizes.T, sizes.S, causal)
+    pairs = sizes.B * sizes.H * sizes.T * sizes.S
     scaled = sizes.B * sizes.H * sizes.T * sizes.D
-    products = 2 * attended * (sizes.D + sizes.E)
+    products = 2 * pairs * (sizes.D + sizes.E)
     inputs = sizes.query + sizes.key + sizes.value
-    return Count(
-        products + SOFTMAX_OPERATIONS * attended + scaled, inputs, sizes.output
-    )
+    return Count(products + SOFTMAX_OPERATIONS * pairs + scaled, inputs, sizes.output)
 
 
-def count_fused_backward(sizes: Sizes, causal: bool = False) -> Count:
+def count_fused_backward(sizes: Sizes) -> Count:
     """Return the backward pass in one step, which recomputes the scores.
 
     Five products instead of four. It reads inputs, output, the gradient on
     the output, and one number a query: the logarithm of the softmax's sum.
     """
-    attended = sizes.B * sizes.H * count_pairs(sizes.T, sizes.S, causal)
-    products = 2 * attended * (3 * sizes.D + 2 * sizes.E)
+    pairs = sizes.B * sizes.H * sizes.T * sizes.S
+    products = 2 * pairs * (3 * sizes.D + 2 * sizes.E)
     inputs = sizes.query + sizes.key + sizes.value
     sums = sizes.B * sizes.H * sizes.T * 4
     return Count(
-        products + (SOFTMAX_OPERATIONS + SOFTMAX_BACKWARD_OPERATIONS) * attended,
+        products + (SOFTMAX_OPERATIONS + SOFTMAX_BACKWARD_OPERATIONS) * pairs,
         inputs + 2 * sizes.output + sums,
         inputs,
     )

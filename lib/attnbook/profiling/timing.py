@@ -17,7 +17,6 @@ MIN_RUN_SECONDS = 1e-3
 
 def measure_seconds(
     call: Callable[[], object],
-    times: int = 1,
     device: str = "cpu",
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
@@ -25,7 +24,7 @@ def measure_seconds(
 
     On a CPU it runs until reading the clock no longer matters; the clock
     `time.process_time` leaves out other processes. On "cuda" it is the time
-    between two events, over so many `times`.
+    between two events.
     """
     if device == "cpu":
         threads = torch.get_num_threads()
@@ -35,11 +34,10 @@ def measure_seconds(
         return timer.blocked_autorange(min_run_time=MIN_RUN_SECONDS).median
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
-    for _ in range(times):
-        call()
+    call()
     end.record()
     torch.cuda.synchronize()
-    return begin.elapsed_time(end) / 1000 / times
+    return begin.elapsed_time(end) / 1000
 
 
 def time_calls(

@@ -4,6 +4,7 @@ Axes: B batch, H heads, S items in the table, N addresses in a query
 """
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -11,7 +12,6 @@ from attnbook.models.devices import find_device, use_seed
 from attnbook.models.lookup_models import (
     AssociativeRecallModel,
     LookupTables,
-    compute_lookup_loss,
     draw_tables,
 )
 from attnbook.training.loop import optimize
@@ -35,7 +35,8 @@ def train(
     rng, device = torch.Generator().manual_seed(seed), find_device(model)
 
     def compute_loss(tables: LookupTables) -> Float[Tensor, ""]:
-        return compute_lookup_loss(model(tables)[0], tables.answers)
+        logits = model(tables)[0].flatten(0, 1)
+        return F.cross_entropy(logits, tables.answers.flatten())
 
     with use_seed(seed, device):
         model.train()

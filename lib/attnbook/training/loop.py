@@ -1,4 +1,4 @@
-"""The training loop: batches, losses, a seeded and resumable `Trainer`.
+"""The training loop: batches, losses, a seeded `Trainer`.
 
 Source: Adam of Kingma and Ba (2015), algorithm 1,
     https://arxiv.org/abs/1412.6980; gradient clipping of Pascanu et al. (2013),
@@ -8,21 +8,17 @@ Source: Adam of Kingma and Ba (2015), algorithm 1,
 Axes: B batch, S source symbols, T target symbols, V symbols
 """
 
-import json
 import math
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
@@ -189,24 +185,14 @@ class Trainer:
         self.history: list[dict] = []
         self.best = {k: v.clone() for k, v in model.state_dict().items()}
 
-    def run(self, checkpoint: Path | None = None, progress: bool = True) -> list[dict]:
-        """Train to the end, resuming from the checkpoint if there is one.
+    def run(self, progress: bool = True) -> list[dict]:
+        """Train to the end; the model is left with the weights of its best epoch.
 
-        The model is left with the weights of its best epoch.
-
-        Returns:
-            One dict an epoch: epoch, train_loss, valid_loss, wall_s, cpu_s,
-            and what `watch` noted.
-
-        Raises:
-            ValueError: if the checkpoint was made with another recipe.
+        Returns one dict an epoch: epoch, train_loss, valid_loss, wall_s, cpu_s, and
+        what `watch` noted.
         """
-        if checkpoint is not None and checkpoint.exists():
-            self.resume(checkpoint)
         while len(self.history) < self.recipe.epochs and not self.is_stalled():
             self.run_epoch(progress)
-            if checkpoint is not None:
-                self.save(checkpoint)
         self.model.load_state_dict(self.best)
         self.model.eval()
         return self.history
@@ -273,42 +259,3 @@ class Trainer:
         optimize(
             self.optimizer, [made], self.compute_loss, lambda _: rate, self.recipe.clip
         )
-
-    def save(self, path: Path) -> None:
-        """Write a checkpoint in safetensors: nothing in it is pickled."""
-        tensors = {f"now.{k}": v for k, v in self.model.state_dict().items()}
-        tensors |= {f"best.{k}": v for k, v in self.best.items()}
-        for i, state in self.optimizer.state_dict()["state"].items():
-            tensors |= {f"adam.{i}.{k}": v for k, v in state.items()}
-        notes = {
-            "history": json.dumps(self.history),
-            "recipe": json.dumps(asdict(self.recipe)),
-        }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Written beside and moved: an interrupted save leaves the old one.
-        beside = path.with_suffix(".part")
-        save_file({k: v.contiguous() for k, v in tensors.items()}, beside, notes)
-        beside.replace(path)
-
-    def resume(self, path: Path) -> None:
-        """Go on from a checkpoint; ValueError if its recipe is another one."""
-        with safe_open(path, framework="pt") as file:
-            notes = file.metadata()
-        theirs = json.loads(notes["recipe"])
-        if theirs != asdict(self.recipe):
-            raise ValueError(
-                f"{path.name} was trained with {theirs}, not with {asdict(self.recipe)}"
-            )
-        tensors, parts = load_file(path), {"now": {}, "best": {}, "adam": {}}
-        for name, tensor in tensors.items():
-            part, key = name.split(".", 1)
-            parts[part][key] = tensor
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in parts["adam"].items():
-            i, key = name.split(".", 1)
-            state.setdefault(int(i), {})[key] = tensor
-        self.history = json.loads(notes["history"])
-        self.model.load_state_dict(parts["now"])
-        self.best = parts["best"]
-        groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": state, "param_groups": groups})

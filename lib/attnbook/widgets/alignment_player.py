@@ -12,7 +12,7 @@ from pathlib import Path
 import traitlets
 
 from attnbook.widgets.base import BookWidget
-from attnbook.widgets.examples import read_field, read_weights, read_words
+from attnbook.widgets.examples import read_weights
 
 HERE = Path(__file__)
 
@@ -21,40 +21,21 @@ def check_example(example: Mapping) -> dict:
     """Return an example with its weights to 3 digits.
 
     Raises:
-        ValueError: if a part is missing, or the weights are not one row for
-            each output word (and one for the end, if you like) with one number
-            for each source word.
+        ValueError: if the weights are not one row for each output word (and one
+            for the end, if you like) with one number for each source word.
     """
-    title = read_field(example, "title", "an example")
-    source, reference = (
-        read_words(read_field(example, name, "an example"), name)
-        for name in ("source", "reference")
-    )
-    with_attention, without_attention = (
-        read_field(example, name, "an example") for name in ("with", "without")
-    )
-    if not source:
-        raise ValueError("the source has 0 words; a player needs at least 1")
-    output = read_words(read_field(with_attention, "output", "`with`"), "output")
-    rows = list(read_field(with_attention, "weights", "`with`"))
-    if len(rows) - len(output) not in (0, 1):
-        raise ValueError(
-            f"there are {len(rows)} rows of weights for {len(output)} output "
-            "words; one each, and one more for the end, is right"
-        )
+    source, output = list(example["source"]), list(example["with"]["output"])
+    weights = example["with"]["weights"]
+    rows = len(output) + (len(weights) == len(output) + 1)
     return {
-        "title": str(title),
+        "title": str(example["title"]),
         "source": source,
-        "reference": reference,
+        "reference": list(example["reference"]),
         "with": {
             "output": output,
-            "weights": [read_weights(row, source, t) for t, row in enumerate(rows)],
+            "weights": read_weights(weights, rows, len(source)),
         },
-        "without": {
-            "output": read_words(
-                read_field(without_attention, "output", "`without`"), "output"
-            )
-        },
+        "without": {"output": list(example["without"]["output"])},
     }
 
 
@@ -66,21 +47,18 @@ class AlignmentPlayer(BookWidget):
             `with` (output, weights (T, S)) and `without` (output) attention.
 
     Raises:
-        ValueError: if there is no example, or one does not fit together.
+        ValueError: if an example does not fit together.
     """
 
     _esm = HERE.with_suffix(".js")
     _css = HERE.with_suffix(".css")
-    examples = traitlets.List().tag(sync=True)
+    examples = traitlets.List(minlen=1).tag(sync=True)
 
     def __init__(self, examples: Sequence[Mapping], **traits):
         super().__init__(examples=list(examples), **traits)
 
     @traitlets.validate("examples")
     def _fitting(self, proposal) -> list[dict]:
-        """Check examples whenever they are set, at the start and later."""
-        if not proposal["value"]:
-            raise ValueError("0 examples given; a player needs at least 1")
         return [check_example(example) for example in proposal["value"]]
 
     def fallback(self) -> str:

@@ -12,61 +12,22 @@ from pathlib import Path
 import traitlets
 
 from attnbook.widgets.base import BookWidget
-from attnbook.widgets.examples import (
-    read_field,
-    read_weights,
-    read_words,
-    require_choice,
-)
+from attnbook.widgets.examples import read_weights, require_choice
 
 HERE = Path(__file__)
-
-
-def to_nested_lists(value) -> list:
-    """Return a tensor, array or list as nested lists."""
-    return value.tolist() if hasattr(value, "tolist") else list(value)
 
 
 def check_example(example: Mapping) -> dict:
     """Return an example with its weights to 3 digits.
 
     Raises:
-        ValueError: if a part is missing, or the weights are not [layer][head]
-            [query][key] with equally many heads in every layer.
+        ValueError: if the weights are not (L, H, T, S).
     """
-    query = read_words(read_field(example, "query", "an example"), "query")
-    key = read_words(example.get("key", query), "key")
-    if not query or not key:
-        raise ValueError(
-            f"there are {len(query)} queries and {len(key)} keys; a map "
-            "needs at least 1 of each"
-        )
-    layers = to_nested_lists(read_field(example, "weights", "an example"))
-    counts = {len(heads) for heads in layers}
-    if len(counts) != 1 or 0 in counts:
-        raise ValueError(
-            f"{len(layers)} layers with {sorted(counts)} heads; a map needs "
-            "at least 1 layer, and equally many heads in each"
-        )
-    for i, heads in enumerate(layers):
-        for h, rows in enumerate(heads):
-            if len(rows) != len(query):
-                raise ValueError(
-                    f"layer {i}, head {h} has {len(rows)} rows of weights for "
-                    f"{len(query)} queries"
-                )
-    return {
-        "title": str(read_field(example, "title", "an example")),
-        "query": query,
-        "key": key,
-        "weights": [
-            [
-                [read_weights(row, key, t, "key") for t, row in enumerate(r)]
-                for r in heads
-            ]
-            for heads in layers
-        ],
-    }
+    query = list(example["query"])
+    key = list(example.get("key", query))
+    weights = read_weights(example["weights"], len(query), len(key))
+    title = str(example["title"])
+    return {"title": title, "query": query, "key": key, "weights": weights}
 
 
 class AttentionMap(BookWidget):
@@ -82,20 +43,18 @@ class AttentionMap(BookWidget):
         heads: "one" shows a head at a time, "all" a layer's heads side by side.
 
     Raises:
-        ValueError: if there is no example, one does not fit together, or has
-            no such layer or head.
+        ValueError: if an example does not fit together, or has no such layer or
+            head.
     """
 
     _esm = HERE.with_suffix(".js")
     _css = HERE.with_suffix(".css")
-    examples = traitlets.List().tag(sync=True)
+    examples = traitlets.List(minlen=1).tag(sync=True)
     layer = traitlets.Int(0).tag(sync=True)
     head = traitlets.Int(0).tag(sync=True)
     heads = traitlets.Enum(("one", "all"), "one").tag(sync=True)
 
     def __init__(self, examples: Sequence[Mapping], **traits):
-        if traits.get("heads", "one") not in ("one", "all"):
-            raise ValueError(f"heads must be 'one' or 'all', not {traits['heads']!r}")
         super().__init__(examples=list(examples), **traits)
         first = self.examples[0]["weights"]
         require_choice("layer", self.layer, len(first))
@@ -103,9 +62,6 @@ class AttentionMap(BookWidget):
 
     @traitlets.validate("examples")
     def _fitting(self, proposal) -> list[dict]:
-        """Check examples whenever they are set, at the start and later."""
-        if not proposal["value"]:
-            raise ValueError("0 examples given; a map needs at least 1")
         return [check_example(example) for example in proposal["value"]]
 
     def fallback(self) -> str:

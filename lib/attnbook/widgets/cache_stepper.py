@@ -13,7 +13,6 @@ import traitlets
 
 from attnbook.decoding.caches import CacheSizes
 from attnbook.widgets.base import BookWidget
-from attnbook.widgets.examples import read_integer
 
 HERE = Path(__file__)
 TEXT = (
@@ -45,44 +44,20 @@ class CacheStepper(BookWidget):
         window: keys that a query can attend to if the kind has a window, 2 to 12.
 
     Raises:
-        ValueError: if a value is none of these.
+        traitlets.TraitError: if a value is none of these.
     """
 
     _esm = HERE.with_suffix(".js")
     _css = HERE.with_suffix(".css")
-    kind = traitlets.Unicode().tag(sync=True)
-    step = traitlets.Int().tag(sync=True)
-    page = traitlets.Int().tag(sync=True)
-    window = traitlets.Int().tag(sync=True)
+    kind = traitlets.Enum([*KINDS], "GQA").tag(sync=True)
+    step = traitlets.Int(4, min=0, max=MOST).tag(sync=True)
+    page = traitlets.Enum(PAGES, 4).tag(sync=True)
+    window = traitlets.Int(6, min=2, max=12).tag(sync=True)
     tokens = traitlets.List(TOKENS, read_only=True).tag(sync=True)
     prompt = traitlets.Int(PROMPT, read_only=True).tag(sync=True)
     sizes = traitlets.Dict(
         {name: x.bytes_per_token for name, x in KINDS.items()}, read_only=True
     ).tag(sync=True)
-
-    def __init__(
-        self, kind: str = "GQA", step: int = 4, page: int = 4, window: int = 6, **traits
-    ):
-        given = {"kind": kind, "step": step, "page": page, "window": window}
-        super().__init__(**given, **traits)
-
-    @traitlets.validate("kind")
-    def _known(self, proposal) -> str:
-        if proposal["value"] not in KINDS:
-            raise ValueError(f"{proposal['value']!r} is none of {', '.join(KINDS)}")
-        return proposal["value"]
-
-    @traitlets.validate("page")
-    def _a_page(self, proposal) -> int:
-        if proposal["value"] not in PAGES:
-            raise ValueError(f"a page has 2, 4 or 8 positions, not {proposal['value']}")
-        return proposal["value"]
-
-    @traitlets.validate("step", "window")
-    def _in_range(self, proposal) -> int:
-        name = proposal["trait"].name
-        low, high = (0, MOST) if name == "step" else (2, 12)
-        return read_integer(proposal["value"], low, high, name)
 
     def count_tokens(self) -> int:
         """Return how many tokens have been read."""

@@ -24,7 +24,6 @@ from attnbook.profiling.steps import Block
 from attnbook.widgets.base import BookWidget
 
 HERE = Path(__file__)
-LIMITS = {"n": 2**21, "batch": 4096, "heads": 1024, "groups": 1024}
 ITEMSIZES = {4: "float32", 2: "16-bit floats"}
 PHASE_DESCRIPTIONS = {
     "prefill": "prefills {n} positions",
@@ -67,7 +66,8 @@ class CostCalculator(BookWidget):
         devices: likewise.
 
     Raises:
-        ValueError: if a name is unknown or a number out of range.
+        ValueError: if a name is unknown or groups do not divide the heads;
+            traitlets.TraitError if a number is out of range.
     """
 
     _esm = HERE.with_suffix(".js")
@@ -76,23 +76,19 @@ class CostCalculator(BookWidget):
     devices = traitlets.List().tag(sync=True)
     model = traitlets.Unicode().tag(sync=True)
     device = traitlets.Unicode().tag(sync=True)
-    phase = traitlets.Unicode().tag(sync=True)
-    n = traitlets.Int().tag(sync=True)
-    batch = traitlets.Int().tag(sync=True)
-    heads = traitlets.Int().tag(sync=True)
-    groups = traitlets.Int().tag(sync=True)
-    itemsize = traitlets.Int().tag(sync=True)
+    phase = traitlets.Enum(PHASES, "decode").tag(sync=True)
+    n = traitlets.Int(32768, min=1, max=2**21).tag(sync=True)
+    batch = traitlets.Int(1, min=1, max=4096).tag(sync=True)
+    heads = traitlets.Int(min=1, max=1024).tag(sync=True)
+    groups = traitlets.Int(min=1, max=1024).tag(sync=True)
+    itemsize = traitlets.Enum(tuple(ITEMSIZES), 2).tag(sync=True)
 
     def __init__(
         self,
         model: str = "Llama 3.1 8B",
         device: str = "B200 (HGX)",
-        phase: str = "decode",
-        n: int = 32768,
-        batch: int = 1,
         heads: int = 0,
         groups: int = 0,
-        itemsize: int = 2,
         models: Mapping[str, Model] = MODELS,
         devices: Mapping[str, Device] = DEVICES,
         **traits,
@@ -106,30 +102,11 @@ class CostCalculator(BookWidget):
             devices=[describe_device(x, d) for x, d in devices.items()],
             model=model,
             device=device,
-            phase=phase,
-            n=n,
-            batch=batch,
             heads=heads or block.H,
             groups=groups or heads or block.G,
-            itemsize=itemsize,
             **traits,
         )
         self.numbers()
-
-    @traitlets.validate("phase", "itemsize")
-    def _known(self, proposal) -> str | int:
-        name, value = proposal["trait"].name, proposal["value"]
-        known = PHASES if name == "phase" else tuple(ITEMSIZES)
-        if value not in known:
-            raise ValueError(f"{name} is {value!r}, none of {known}")
-        return value
-
-    @traitlets.validate(*LIMITS)
-    def _in_range(self, proposal) -> int:
-        name, value = proposal["trait"].name, proposal["value"]
-        if not 1 <= value <= LIMITS[name]:
-            raise ValueError(f"{name} is {value}, outside 1 to {LIMITS[name]}")
-        return value
 
     def machine(self) -> Machine:
         """Return the ceilings of the device, for the size of number."""

@@ -19,12 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnbook.widgets.base import BookWidget
-from attnbook.widgets.examples import (
-    read_fields,
-    read_words,
-    require_choice,
-    require_length,
-)
+from attnbook.widgets.examples import require_choice
 
 HERE = Path(__file__)
 MOST = 24  # tokens of a sentence
@@ -34,45 +29,6 @@ SCORES = {
     "first": "first-token score",
     "effect": "ablation effect",
 }
-MEASURES = ("weight", "norm")
-SENTENCE = ("title", "tokens", "losses", "induction_queries", "chance", *SCORES)
-HEAD = ("title", "layer", "head", "maps")
-MAP = ("hundredths", "norms", "effects")
-
-
-def check_maps(maps: Mapping) -> dict:
-    """Return what the explorer shows: recorded numbers whose counts fit."""
-    made = read_fields(maps, ("layers", "per_layer", "sentences", "heads"), "maps")
-    if not made["sentences"] or not made["heads"]:
-        raise ValueError(
-            f"there are {len(made['sentences'])} sentences and "
-            f"{len(made['heads'])} heads; the explorer needs at least 1 of each"
-        )
-    made["sentences"] = [
-        read_fields(x, SENTENCE, "a sentence") for x in made["sentences"]
-    ]
-    made["heads"] = [read_fields(x, HEAD, "a head") for x in made["heads"]]
-    for sentence in made["sentences"]:
-        title, T = sentence["title"], len(read_words(sentence["tokens"], "tokens"))
-        if not 2 <= T <= MOST:
-            raise ValueError(f"{title} has {T} tokens; a map shows 2 to {MOST}")
-        require_length(sentence["losses"], T - 1, f"losses of {title}")
-        for name, what in SCORES.items():
-            count = made["layers"] * made["per_layer"]
-            require_length(sentence[name], count, f"the {what} of {title}")
-        shares = [name for name in SCORES if name != "effect"]
-        sentence["chance"] = read_fields(sentence["chance"], shares, title)
-    lengths = [len(x["tokens"]) for x in made["sentences"]]
-    for head in made["heads"]:
-        title = head["title"]
-        head["maps"] = [read_fields(x, MAP, title) for x in head["maps"]]
-        for T, one in zip(lengths, head["maps"], strict=True):
-            require_length(one["norms"], T, f"norms of {title}")
-            require_length(one["effects"], T - 1, f"effects of {title}")
-            require_length(one["hundredths"], T, f"rows of {title}")
-            for t, row in enumerate(one["hundredths"]):
-                require_length(row, t + 1, f"row {t} of {title}")
-    return made
 
 
 class HeadExplorer(BookWidget):
@@ -91,8 +47,8 @@ class HeadExplorer(BookWidget):
         query: whose keys are listed; the last one unless given.
 
     Raises:
-        ValueError: if the maps do not fit together, or there is no such
-            sentence, layer, head, score, measure or query.
+        ValueError: if there is no such sentence; traitlets.TraitError if there
+            is no such score or measure.
     """
 
     _esm = HERE.with_suffix(".js")
@@ -104,8 +60,8 @@ class HeadExplorer(BookWidget):
     sentence = traitlets.Int().tag(sync=True)
     layer = traitlets.Int().tag(sync=True)
     head = traitlets.Int().tag(sync=True)
-    score = traitlets.Unicode().tag(sync=True)
-    measure = traitlets.Unicode().tag(sync=True)
+    score = traitlets.Enum(tuple(SCORES)).tag(sync=True)
+    measure = traitlets.Enum(("weight", "norm"), "weight").tag(sync=True)
     query = traitlets.Int().tag(sync=True)
 
     def __init__(
@@ -115,11 +71,11 @@ class HeadExplorer(BookWidget):
         layer: int | None = None,
         head: int | None = None,
         score: str = "induction",
-        measure: str = "weight",
         query: int | None = None,
         **traits,
     ):
-        made = check_maps(maps)
+        made = {name: maps[name] for name in ("layers", "per_layer", "heads")}
+        made["sentences"] = [order_sentence(x) for x in maps["sentences"]]
         require_choice("sentence", sentence, len(made["sentences"]))
         if score not in SCORES:
             raise ValueError(f"score is {score!r}, not one of {[*SCORES]}")
@@ -134,32 +90,9 @@ class HeadExplorer(BookWidget):
             layer=best[0] if layer is None else layer,
             head=best[1] if head is None else head,
             score=score,
-            measure=measure,
             query=len(one["tokens"]) - 1 if query is None else query,
             **traits,
         )
-
-    @traitlets.validate("sentence", "layer", "head", "query")
-    def _exists(self, proposal) -> int:
-        name = proposal["trait"].name
-        counts = {
-            "sentence": len(self.sentences),
-            "layer": self.layers,
-            "head": self.per_layer,
-            "query": MOST,
-        }
-        if name == "query" and self.sentence < len(self.sentences):
-            counts["query"] = len(self.sentences[self.sentence]["tokens"])
-        require_choice(name, proposal["value"], counts[name])
-        return proposal["value"]
-
-    @traitlets.validate("score", "measure")
-    def _known(self, proposal) -> str:
-        name = proposal["trait"].name
-        known = [*(SCORES if name == "score" else MEASURES)]
-        if proposal["value"] not in known:
-            raise ValueError(f"{name} is {proposal['value']!r}, not one of {known}")
-        return proposal["value"]
 
     def read_scores(self, score: str) -> Float[Tensor, "L H"]:
         """Return a score of all heads; the ablation effect is in nats."""
@@ -167,45 +100,6 @@ class HeadExplorer(BookWidget):
         scores = torch.tensor(one[score], dtype=torch.float64)
         divisor = 1000 if score == "effect" else 100
         return scores.reshape(self.layers, self.per_layer) / divisor
-
-    def rank_head(self, score: str) -> int:
-        """Return 1 plus the number of heads with a larger score."""
-        scores = self.read_scores(score)
-        return 1 + int((scores > scores[self.layer, self.head]).sum())
-
-    def find_map(self) -> dict:
-        """Return what is recorded of the shown head on the shown sentence.
-
-        Raises:
-            ValueError: if nothing is recorded of this head.
-        """
-        for one in self.heads:
-            if (one["layer"], one["head"]) == (self.layer, self.head):
-                return one["maps"][self.sentence]
-        known = ", ".join(f"{x['layer']}.{x['head']}" for x in self.heads)
-        raise ValueError(
-            f"the map of layer {self.layer}, head {self.head} is not recorded; "
-            f"those of these heads are: {known}"
-        )
-
-    def weights(self) -> Float[Tensor, "T T"]:
-        """Return the weights of the shown head; each row sums to 1."""
-        rows = self.find_map()["hundredths"]
-        whole = torch.zeros(len(rows), len(rows), dtype=torch.float64)
-        for t, row in enumerate(rows):
-            whole[t, : t + 1] = torch.tensor(row, dtype=torch.float64)
-        return whole / whole.sum(dim=-1, keepdim=True)
-
-    def weighted_norms(self) -> Float[Tensor, "T T"]:
-        """Return weights times value norms, each row divided by its sum."""
-        norms = torch.tensor(self.find_map()["norms"], dtype=torch.float64)
-        products = self.weights() * norms
-        return products / products.sum(dim=-1, keepdim=True)
-
-    def effects(self) -> Float[Tensor, "_"]:
-        """Return how the loss of each token but the first changes, in nats."""
-        effects = self.find_map()["effects"]
-        return torch.tensor(effects, dtype=torch.float64) / 100
 
     def describe_finding(self) -> str:
         """Return which head has the largest score, and its ablation effect."""
@@ -248,6 +142,14 @@ class HeadExplorer(BookWidget):
             f"loss in nats.</figcaption><table><thead><tr><th>head</th>{top}"
             f"</tr></thead><tbody>{body}</tbody></table></figure>"
         )
+
+
+def order_sentence(sentence: Mapping) -> dict:
+    """Return a sentence whose scores are in the order in which they are shown."""
+    order = "title", "tokens", "losses", "induction_queries", "chance", *SCORES
+    made = {name: sentence[name] for name in order}
+    shares = [name for name in SCORES if name != "effect"]
+    return made | {"chance": {name: made["chance"][name] for name in shares}}
 
 
 def name_place(index: int, per_layer: int) -> str:

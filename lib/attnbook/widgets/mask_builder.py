@@ -15,7 +15,6 @@ from torch import Tensor
 from attnbook import masks
 from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.widgets.base import BookWidget
-from attnbook.widgets.examples import read_integer
 from attnbook.widgets.soft_lookup import draw_hidden_coordinates
 
 HERE = Path(__file__)
@@ -35,29 +34,15 @@ SCORES = [
 START = ({"kind": "causal"}, {"kind": "padding"})
 
 
-def check_part(part: Mapping) -> dict:
+def complete_part(part: Mapping) -> dict:
     """Return a part with all it may say, or say what is wrong with it."""
-    known = {"kind", "join", "negated", "size", "step"}
-    if not isinstance(part, Mapping) or "kind" not in part or {*part} - known:
+    made = {"kind": None, "join": "and", "negated": False, "size": 3, "step": 2} | part
+    if made["kind"] not in KINDS or made["join"] not in ("and", "or"):
         raise ValueError(
-            f"a part needs a kind, and may have {sorted(known - {'kind'})}; "
-            f"this one is {part!r:.60}"
+            f"a part has a kind among {', '.join(KINDS)}, and joins by and / or; "
+            f"this one has {made['kind']!r} and {made['join']!r}"
         )
-    for name, value, choice in (
-        ("kind", part["kind"], KINDS),
-        ("join", part.get("join", "and"), ("and", "or")),
-    ):
-        if value not in choice:
-            raise ValueError(
-                f"{name} must be one of {', '.join(choice)}; not {value!r:.30}"
-            )
-    return {
-        "kind": part["kind"],
-        "join": part.get("join", "and"),
-        "negated": bool(part.get("negated", False)),
-        "size": read_integer(part.get("size", 3), 1, MOST, "size"),
-        "step": read_integer(part.get("step", 2), 1, MOST, "step"),
-    }
+    return made
 
 
 class MaskBuilder(BookWidget):
@@ -73,49 +58,24 @@ class MaskBuilder(BookWidget):
         text: which of the two is shown, 0 or 1.
 
     Raises:
-        ValueError: if a part or a number is none, or too large.
+        ValueError: if a part is none; traitlets.TraitError if a number is.
     """
 
     _esm = HERE.with_suffix(".js")
     _css = HERE.with_suffix(".css")
-    parts = traitlets.List().tag(sync=True)
-    T = traitlets.Int().tag(sync=True)
-    S = traitlets.Int().tag(sync=True)
-    lengths = traitlets.List().tag(sync=True)
-    text = traitlets.Int().tag(sync=True)
+    parts = traitlets.List(minlen=1, maxlen=PARTS).tag(sync=True)
+    T = traitlets.Int(5, min=1, max=MOST).tag(sync=True)
+    S = traitlets.Int(7, min=1, max=MOST).tag(sync=True)
+    lengths = traitlets.List([7, 4], minlen=2, maxlen=2).tag(sync=True)
+    text = traitlets.Int(0, min=0, max=1).tag(sync=True)
     scores = traitlets.List(SCORES, read_only=True).tag(sync=True)
 
-    def __init__(
-        self,
-        parts: Sequence[Mapping] = START,
-        T: int = 5,
-        S: int = 7,
-        lengths: Sequence[int] = (7, 4),
-        text: int = 0,
-        **traits,
-    ):
-        given = {"T": T, "S": S, "lengths": list(lengths), "text": text}
-        super().__init__(parts=list(parts), **given, **traits)
+    def __init__(self, parts: Sequence[Mapping] = START, **traits):
+        super().__init__(parts=list(parts), **traits)
 
     @traitlets.validate("parts")
-    def _parts_fit(self, proposal) -> list[dict]:
-        given = proposal["value"]
-        if not 1 <= len(given) <= PARTS:
-            raise ValueError(f"{len(given)} parts given; there may be 1 to {PARTS}")
-        return [check_part(part) for part in given]
-
-    @traitlets.validate("T", "S", "text")
-    def _in_range(self, proposal) -> int:
-        name = proposal["trait"].name
-        low, high = (0, 1) if name == "text" else (1, MOST)
-        return read_integer(proposal["value"], low, high, name)
-
-    @traitlets.validate("lengths")
-    def _lengths_fit(self, proposal) -> list[int]:
-        given = proposal["value"]
-        if len(given) != 2:
-            raise ValueError(f"there are 2 sequences, not {len(given)} lengths")
-        return [read_integer(x, 0, MOST, "a length") for x in given]
+    def _complete(self, proposal) -> list[dict]:
+        return [complete_part(part) for part in proposal["value"]]
 
     def mask(self) -> Bool[Tensor, "B 1 T S"]:
         """Return the mask for both sequences."""

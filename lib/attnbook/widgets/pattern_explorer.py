@@ -25,25 +25,11 @@ from attnbook.masks import rules
 from attnbook.masks.layouts import cover_rule, random_layout, receptive_field
 from attnbook.masks.rules import Rule
 from attnbook.widgets.base import BookWidget
-from attnbook.widgets.examples import (
-    read_fields,
-    read_integer,
-    read_words,
-    require_choice,
-    require_length,
-)
+from attnbook.widgets.examples import require_choice
 
 HERE = Path(__file__)
 MOST, SEED = 64, 0
 BLOCKS = (1, 4, 8, 16)
-RANGES = {
-    "window": (1, MOST),
-    "step": (1, 8),
-    "sinks": (0, 8),
-    "global_tokens": (0, 8),
-    "random_blocks": (0, 4),
-    "layers": (1, 8),
-}
 
 
 @dataclass(frozen=True)
@@ -130,28 +116,6 @@ def draw_orders(T: int) -> list[dict]:
     return orders
 
 
-def check_example(example: Mapping) -> dict:
-    """Return a recorded map: a title, its tokens and its heads.
-
-    Raises:
-        ValueError: if a part is missing, there are no or too many tokens, or a
-            row does not have one number for each key up to its own.
-    """
-    made = read_fields(example, ("title", "tokens", "heads"), "an example")
-    T = len(read_words(made["tokens"], "tokens"))
-    if not 1 <= T <= MOST:
-        raise ValueError(f"there are {T} tokens; the picture shows 1 to {MOST}")
-    if not made["heads"]:
-        raise ValueError("there are 0 heads; a map needs at least 1")
-    parts = ("title", "thousandths")
-    made["heads"] = [read_fields(x, parts, "a head") for x in made["heads"]]
-    for title, rows in (head.values() for head in made["heads"]):
-        require_length(rows, T, f"rows of {title}")
-        for t, row in enumerate(rows):
-            require_length(row, t + 1, f"row {t} of {title}")
-    return made
-
-
 class PatternExplorer(BookWidget):
     """A sparse pattern, what it reaches and costs, and what it keeps of a map.
 
@@ -171,8 +135,8 @@ class PatternExplorer(BookWidget):
         head: whose weights are shown, from 0.
 
     Raises:
-        ValueError: if the example does not fit together, or a number is
-            outside its range.
+        ValueError: if there is no such position or head; traitlets.TraitError
+            if another number is outside its range.
     """
 
     _esm = HERE.with_suffix(".js")
@@ -182,75 +146,32 @@ class PatternExplorer(BookWidget):
     heads = traitlets.List().tag(sync=True)
     orders = traitlets.List().tag(sync=True)
     presets = traitlets.List().tag(sync=True)
-    window = traitlets.Int().tag(sync=True)
-    step = traitlets.Int().tag(sync=True)
-    sinks = traitlets.Int().tag(sync=True)
-    global_tokens = traitlets.Int().tag(sync=True)
-    block = traitlets.Int().tag(sync=True)
-    random_blocks = traitlets.Int().tag(sync=True)
-    layers = traitlets.Int().tag(sync=True)
+    window = traitlets.Int(12, min=1, max=MOST).tag(sync=True)
+    step = traitlets.Int(1, min=1, max=8).tag(sync=True)
+    sinks = traitlets.Int(4, min=0, max=8).tag(sync=True)
+    global_tokens = traitlets.Int(0, min=0, max=8).tag(sync=True)
+    block = traitlets.Enum(BLOCKS, 1).tag(sync=True)
+    random_blocks = traitlets.Int(0, min=0, max=4).tag(sync=True)
+    layers = traitlets.Int(2, min=1, max=8).tag(sync=True)
     position = traitlets.Int().tag(sync=True)
-    head = traitlets.Int().tag(sync=True)
+    head = traitlets.Int(0).tag(sync=True)
 
-    def __init__(
-        self,
-        example: Mapping,
-        window: int = 12,
-        step: int = 1,
-        sinks: int = 4,
-        global_tokens: int = 0,
-        block: int = 1,
-        random_blocks: int = 0,
-        layers: int = 2,
-        position: int | None = None,
-        head: int = 0,
-        **traits,
-    ):
-        made = check_example(example)
-        T = len(made["tokens"])
+    def __init__(self, example: Mapping, position: int | None = None, **traits):
+        T = len(example["tokens"])
         super().__init__(
-            **made,
+            title=example["title"],
+            tokens=example["tokens"],
+            heads=example["heads"],
             orders=draw_orders(T),
             presets=[
                 {"name": name, **asdict(pattern.fit(T))}
                 for name, pattern in PRESETS.items()
             ],
-            window=window,
-            step=step,
-            sinks=sinks,
-            global_tokens=global_tokens,
-            block=block,
-            random_blocks=random_blocks,
-            layers=layers,
             position=T - 1 if position is None else position,
-            head=head,
             **traits,
         )
-
-    @traitlets.validate(*RANGES)
-    def _in_range(self, proposal) -> int:
-        name = proposal["trait"].name
-        low, high = RANGES[name]
-        high = len(self.tokens) if name == "window" else high
-        return read_integer(proposal["value"], low, high, name)
-
-    @traitlets.validate("block")
-    def _divides(self, proposal) -> int:
-        given, T = proposal["value"], len(self.tokens)
-        fitting = [size for size in BLOCKS if T % size == 0]
-        if given not in fitting:
-            raise ValueError(
-                f"block is {given}; with {T} tokens it must be one of "
-                f"{', '.join(map(str, fitting))}"
-            )
-        return given
-
-    @traitlets.validate("position", "head")
-    def _exists(self, proposal) -> int:
-        name = proposal["trait"].name
-        count = len(self.tokens if name == "position" else self.heads)
-        require_choice(name, proposal["value"], count)
-        return proposal["value"]
+        require_choice("position", self.position, T)
+        require_choice("head", self.head, len(self.heads))
 
     def pattern(self) -> Pattern:
         """Return the pattern that is shown."""

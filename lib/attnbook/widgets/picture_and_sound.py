@@ -18,36 +18,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnbook.widgets.base import BookWidget
-from attnbook.widgets.examples import (
-    read_fields,
-    read_words,
-    require_choice,
-    require_length,
-)
+from attnbook.widgets.examples import require_choice
 
 HERE = Path(__file__)
 KINDS = ("picture", "sound")
-ITEM = ("kind", "title", "gray", "grid", "milliseconds", "steps")
-STEP = ("label", "part", "thousandths", "box")
-
-
-def check_item(item: Mapping) -> dict:
-    """Return a picture or a sound with its output steps."""
-    made = read_fields({"milliseconds": 0, **item}, ITEM, "an item")
-    title, gray, grid = (made[name] for name in ("title", "gray", "grid"))
-    if made["kind"] not in KINDS:
-        raise ValueError(f"{title} is a {made['kind']!r}, not one of {[*KINDS]}")
-    if not made["steps"]:
-        raise ValueError(f"{title} has 0 steps; the picture needs at least 1")
-    for row in read_words(gray, f"gray of {title}"):
-        require_length(row, len(gray[0]), f"a row of {title}")
-    made["steps"] = [read_fields(step, STEP, title) for step in made["steps"]]
-    for step in made["steps"]:
-        cells = grid[0] * grid[1]
-        require_length(step["thousandths"], cells, f"the weights of {title}")
-        require_length(step["box"], 4, f"a box of {title}")
-        step["box"] = [float(x) for x in step["box"]]
-    return made
 
 
 def cover_cells(
@@ -73,7 +47,7 @@ class PictureAndSound(BookWidget):
         step: which of its steps.
 
     Raises:
-        ValueError: if an item does not fit, or there is no such item or step.
+        ValueError: if there is no such item or step.
     """
 
     _esm = HERE.with_suffix(".js")
@@ -85,18 +59,14 @@ class PictureAndSound(BookWidget):
     def __init__(
         self, items: Sequence[Mapping], item: int = 0, step: int = 0, **traits
     ):
-        made = [check_item(one) for one in items]
+        made = [{**one, "milliseconds": one.get("milliseconds", 0)} for one in items]
         require_choice("item", item, len(made))
+        for one in made:
+            one["steps"] = [
+                step | {"box": [float(x) for x in step["box"]]} for step in one["steps"]
+            ]
+        require_choice("step", step, len(made[item]["steps"]))
         super().__init__(items=made, item=item, step=step, **traits)
-
-    @traitlets.validate("item", "step")
-    def _exists(self, proposal) -> int:
-        name, counts = proposal["trait"].name, {"item": len(self.items)}
-        if self.item < len(self.items):
-            counts["step"] = len(self.items[self.item]["steps"])
-        if name in counts:
-            require_choice(name, proposal["value"], counts[name])
-        return proposal["value"]
 
     def weights(self, item: int, step: int) -> Float[Tensor, "R Q"]:
         """Return the weights of a step as a grid; they sum to 1."""

@@ -18,25 +18,7 @@ from attnbook.widgets.base import BookWidget
 
 HERE = Path(__file__)
 METHODS = ("rotary", "sinusoidal")
-REACH, LAST, WIDEST = 3.0, 63, 32
-LEAST_BASE, MOST_BASE = 2.0, 1e6
-
-
-def read_vector(value, what: str) -> list[float]:
-    """Return two numbers no longer than the plane shows."""
-    fits = isinstance(value, Sequence) and not isinstance(value, str)
-    if not fits or len(value) != 2:
-        raise ValueError(f"the {what} must be 2 numbers, not {value!r:.60}")
-    try:
-        x, y = (float(number) for number in value)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"the {what} holds no number: {value!r:.60}") from error
-    if not math.hypot(x, y) <= REACH:  # NaN does not pass either
-        raise ValueError(
-            f"the {what} has the length {math.hypot(x, y):.3g}; the plane "
-            f"shows up to {REACH:g}"
-        )
-    return [x, y]
+LAST = 63
 
 
 class PositionExplorer(BookWidget):
@@ -52,83 +34,18 @@ class PositionExplorer(BookWidget):
         base: of the frequencies.
 
     Raises:
-        ValueError: if a number is none, or outside its range.
+        traitlets.TraitError: if a number is none, or outside its range.
     """
 
     _esm = HERE.with_suffix(".js")
     _css = HERE.with_suffix(".css")
-    method = traitlets.Unicode().tag(sync=True)
-    query = traitlets.List().tag(sync=True)
-    key = traitlets.List().tag(sync=True)
-    positions = traitlets.List().tag(sync=True)
-    pair = traitlets.Int().tag(sync=True)
-    width = traitlets.Int().tag(sync=True)
-    base = traitlets.Float().tag(sync=True)
-
-    def __init__(
-        self,
-        method: str = "rotary",
-        query: Sequence[int | float] = (2.0, 1.0),
-        key: Sequence[int | float] = (2.4, 0.2),
-        positions: Sequence[int] = (20, 14),
-        pair: int = 2,
-        width: int = 16,
-        base: int | float = 10000.0,
-        **traits,
-    ):
-        super().__init__(
-            method=method,
-            query=list(query),
-            key=list(key),
-            positions=list(positions),
-            width=width,
-            pair=pair,
-            base=float(base),
-            **traits,
-        )
-        if self.pair >= self.width // 2:
-            raise ValueError(
-                f"pair is {self.pair}, but a width of {self.width} "
-                f"has {self.width // 2}, counted from 0"
-            )
-
-    @traitlets.validate("method")
-    def _known(self, proposal) -> str:
-        if proposal["value"] not in METHODS:
-            raise ValueError(
-                f"method must be one of {', '.join(METHODS)}, not "
-                f"{proposal['value']!r:.60}"
-            )
-        return proposal["value"]
-
-    @traitlets.validate("query", "key")
-    def _short_enough(self, proposal) -> list[float]:
-        return read_vector(proposal["value"], proposal["trait"].name)
-
-    @traitlets.validate("positions")
-    def _within(self, proposal) -> list[int]:
-        given = proposal["value"]
-        if len(given) != 2 or not all(
-            isinstance(p, int) and 0 <= p <= LAST for p in given
-        ):
-            raise ValueError(
-                f"positions must be 2 whole numbers from 0 to {LAST}, not {given!r:.60}"
-            )
-        return given
-
-    @traitlets.validate("width", "pair", "base")
-    def _in_range(self, proposal) -> int | float:
-        name, value = proposal["trait"].name, proposal["value"]
-        low, high = {
-            "width": (2, WIDEST),
-            "pair": (0, WIDEST // 2 - 1),
-            "base": (LEAST_BASE, MOST_BASE),
-        }[name]
-        if not low <= value <= high:
-            raise ValueError(f"{name} is {value}, outside {low:g} to {high:g}")
-        if name == "width" and value % 2:
-            raise ValueError(f"width is {value}, and pairs need an even one")
-        return value
+    method = traitlets.Enum(METHODS, "rotary").tag(sync=True)
+    query = traitlets.List([2.0, 1.0], minlen=2, maxlen=2).tag(sync=True)
+    key = traitlets.List([2.4, 0.2], minlen=2, maxlen=2).tag(sync=True)
+    positions = traitlets.List([20, 14], minlen=2, maxlen=2).tag(sync=True)
+    pair = traitlets.Int(2, min=0).tag(sync=True)
+    width = traitlets.Int(16, min=2, max=32).tag(sync=True)
+    base = traitlets.Float(10000.0, min=2.0, max=1e6).tag(sync=True)
 
     def frequencies(self) -> list[float]:
         """Return the angle per step of each pair."""

@@ -20,8 +20,7 @@ COLORS = (
     {"label": "green", "place": [-0.75, 1.3], "value": [0.0, 1.0, 0.0]},
     {"label": "blue", "place": [-0.75, -1.3], "value": [0.0, 0.0, 1.0]},
 )
-REACH, WIDEST, MOST = 3.0, 1024, 8
-COLDEST, HOTTEST = 0.01, 100.0
+MOST = 8
 
 
 def draw_hidden_coordinates(row: int, count: int) -> list[float]:
@@ -45,33 +44,6 @@ def draw_hidden_coordinates(row: int, count: int) -> list[float]:
     return drawn
 
 
-def read_numbers(value, count: int, low: float, high: float, what: str) -> list:
-    """Return a list of numbers, or say what is none."""
-    fits = isinstance(value, Sequence) and not isinstance(value, str)
-    if not fits or len(value) != count:
-        raise ValueError(f"{what} must be {count} numbers, not {value!r:.60}")
-    try:
-        found = [float(x) for x in value]
-    except TypeError as error:
-        raise ValueError(f"{what} holds no number in {value!r:.60}") from error
-    for x in found:
-        if not low <= x <= high:  # NaN does not pass either
-            raise ValueError(f"{what} holds {x}, outside {low:g} to {high:g}")
-    return found
-
-
-def check_key(key: Mapping) -> dict:
-    """Return a key with its place and value, or say what is wrong with it."""
-    if not isinstance(key, Mapping) or {*key} < {"label", "place", "value"}:
-        raise ValueError(f"a key needs a label, a place and a value, not {key!r:.60}")
-    name = str(key["label"])
-    return {
-        "label": name,
-        "place": read_numbers(key["place"], 2, -REACH, REACH, f"the place of {name!r}"),
-        "value": read_numbers(key["value"], 3, 0.0, 1.0, f"the value of {name!r}"),
-    }
-
-
 class SoftLookup(BookWidget):
     """A dictionary that mixes its values by how well its keys fit.
 
@@ -85,53 +57,24 @@ class SoftLookup(BookWidget):
         divided: whether scores are divided by √D as well.
 
     Raises:
-        ValueError: if a place, a colour or a number is none or too large.
+        traitlets.TraitError: if a number is none, or outside its range.
     """
 
     _esm = HERE.with_suffix(".js")
     _css = HERE.with_suffix(".css")
-    entries = traitlets.List().tag(sync=True)
-    query = traitlets.List().tag(sync=True)
-    temperature = traitlets.Float().tag(sync=True)
-    width = traitlets.Int().tag(sync=True)
-    divided = traitlets.Bool().tag(sync=True)
+    entries = traitlets.List(minlen=1, maxlen=MOST).tag(sync=True)
+    query = traitlets.List(minlen=2, maxlen=2).tag(sync=True)
+    temperature = traitlets.Float(1.0, min=0.01, max=100.0).tag(sync=True)
+    width = traitlets.Int(2, min=2, max=1024).tag(sync=True)
+    divided = traitlets.Bool(True).tag(sync=True)
 
     def __init__(
         self,
         entries: Sequence[Mapping] = COLORS,
         query: Sequence[float] = (1.4, 1.4),
-        temperature: float = 1.0,
-        width: int = 2,
-        divided: bool = True,
         **traits,
     ):
-        super().__init__(
-            entries=list(entries),
-            query=list(query),
-            temperature=float(temperature),
-            width=width,
-            divided=divided,
-            **traits,
-        )
-
-    @traitlets.validate("entries")
-    def _keys_fit(self, proposal) -> list[dict]:
-        given = proposal["value"]
-        if not 1 <= len(given) <= MOST:
-            raise ValueError(f"{len(given)} keys given; there may be 1 to {MOST}")
-        return [check_key(key) for key in given]
-
-    @traitlets.validate("query")
-    def _query_fits(self, proposal) -> list[float]:
-        return read_numbers(proposal["value"], 2, -REACH, REACH, "the query")
-
-    @traitlets.validate("temperature", "width")
-    def _in_range(self, proposal) -> int | float:
-        name, value = proposal["trait"].name, proposal["value"]
-        low, high = (2, WIDEST) if name == "width" else (COLDEST, HOTTEST)
-        if not low <= value <= high:
-            raise ValueError(f"{name} is {value}, outside {low} to {high}")
-        return value
+        super().__init__(entries=list(entries), query=list(query), **traits)
 
     def scores(self) -> list[float]:
         """Return what softmax gets: the products, divided."""

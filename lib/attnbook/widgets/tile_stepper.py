@@ -15,7 +15,6 @@ from attnbook import masks
 from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.attention.tiled import online_softmax
 from attnbook.widgets.base import BookWidget
-from attnbook.widgets.examples import read_integer
 from attnbook.widgets.soft_lookup import draw_hidden_coordinates
 
 HERE = Path(__file__)
@@ -40,41 +39,20 @@ class TileStepper(BookWidget):
         step: how many tiles are done.
 
     Raises:
-        ValueError: if a number is none, or too large.
+        traitlets.TraitError: if a number is none, or too large.
     """
 
     _esm = HERE.with_suffix(".js")
     _css = HERE.with_suffix(".css")
-    T = traitlets.Int().tag(sync=True)
-    S = traitlets.Int().tag(sync=True)
-    rows = traitlets.Int().tag(sync=True)
-    columns = traitlets.Int().tag(sync=True)
-    causal = traitlets.Bool().tag(sync=True)
-    step = traitlets.Int().tag(sync=True)
+    T = traitlets.Int(5, min=1, max=MOST).tag(sync=True)
+    S = traitlets.Int(7, min=1, max=MOST).tag(sync=True)
+    rows = traitlets.Int(2, min=1, max=MOST).tag(sync=True)
+    columns = traitlets.Int(3, min=1, max=MOST).tag(sync=True)
+    causal = traitlets.Bool(False).tag(sync=True)
+    step = traitlets.Int(2, min=0).tag(sync=True)
     query = traitlets.List(draw_numbers(0, D, 1.5), read_only=True).tag(sync=True)
     key = traitlets.List(draw_numbers(20, D, 1.5), read_only=True).tag(sync=True)
     value = traitlets.List(draw_numbers(40, E, 1.0), read_only=True).tag(sync=True)
-
-    def __init__(
-        self,
-        T: int = 5,
-        S: int = 7,
-        rows: int = 2,
-        columns: int = 3,
-        causal: bool = False,
-        step: int = 2,
-        **traits,
-    ):
-        sizes = {"T": T, "S": S, "rows": rows, "columns": columns}
-        super().__init__(**sizes, causal=causal, step=step, **traits)
-
-    @traitlets.validate("T", "S", "rows", "columns")
-    def _in_range(self, proposal) -> int:
-        return read_integer(proposal["value"], 1, MOST, proposal["trait"].name)
-
-    @traitlets.validate("step")
-    def _not_before(self, proposal) -> int:
-        return read_integer(proposal["value"], 0, MOST**2, "step")
 
     def scores(self) -> Float[Tensor, "T S"]:
         """Return all scores, which no kernel stores; -inf: masked out."""

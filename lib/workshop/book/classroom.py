@@ -10,22 +10,26 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import jupytext
 import nbformat
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat.v4 import (
+    new_code_cell,
+    new_markdown_cell,
+    new_notebook,
+    new_raw_cell,
+)
 
 from attnbook.exercises.declare import Exercise
 from workshop.book import repository
 from workshop.book.notebook import KERNEL
-from workshop.book.solutions import BLOCK, find_exercises
+from workshop.book.solutions import BLOCK, find_exercises, write_imports
 
 CHAPTERS = Path("chapters")
-HIDDEN = "attnbook.exercises."  # not available while grading
 
 
 @dataclass(frozen=True)
@@ -117,40 +121,78 @@ def write_solved_cell(task: ChapterExercise) -> str:
     exercise = task.exercise
     tail = f"{task.function_name} = {exercise.solution.__name__}"
     last = f"{task.check}({task.function_name})"
-    source = write_standalone_source(exercise.solution, exercise.helpers)
+    source = write_standalone_source(exercise)
     return f"{head}\n{source}\n\n\n{tail}\n{last}"
 
 
-def write_standalone_source(solution: Callable, shown: Sequence[Callable] = ()) -> str:
+def write_standalone_source(exercise: Exercise) -> str:
     """Return a solution's source, with all that it needs from elsewhere."""
-    source = inspect.getsource(solution).rstrip()
-    tree = ast.walk(ast.parse(source))
-    names = {node.id for node in tree if isinstance(node, ast.Name)}
-    module = sys.modules[solution.__module__]
-    lines, helpers = [], []
-    for name in sorted(names & vars(module).keys() - {solution.__name__}):
-        value = vars(module)[name]
-        if any(value is x for x in shown) or getattr(
-            value, "__module__", ""
-        ).startswith(HIDDEN):
-            helpers.append(write_standalone_source(value, shown))
-        elif inspect.ismodule(value):
-            lines.append(f"import {value.__name__} as {name}")
-        else:
-            lines.append(write_import(name, value, module.__name__))
-    head = "\n".join(lines)
-    return "\n\n\n".join(x for x in (head, *helpers, source) if x)
+    shown = (*exercise.helpers, exercise.solution)
+    parts = (write_imports(shown, ()), *map(inspect.getsource, shown))
+    return "\n\n\n".join(part.rstrip() for part in parts if part)
 
 
-def write_import(name: str, value: object, user: str) -> str:
-    """Return the line that brings a name; exercises are not imported."""
-    for home in "torch", "jaxtyping", getattr(value, "__module__", None), user:
-        module = sys.modules.get(home)
-        if module and vars(module).get(name) is value:
-            break
-    if home.startswith(HIDDEN):
-        return f"{name} = {value!r}"
-    return f"from {home} import {name}"
+def make_master_notebook(path: Path) -> nbformat.NotebookNode:
+    """Return the notebook that `otter assign` takes, of otter-grader 7.
+
+    Otter itself is not imported: it lives in an environment of its own.
+    """
+    heading, exercises = read_exercises(path)
+    config = (
+        "# ASSIGNMENT CONFIG\ninit_cell: false\nexport_cell: false\n"
+        "generate: true\nfiles: []\nrequirements: requirements.txt\n"
+        "tests:\n  ok_format: false\n  files: true"
+    )
+    cells = [
+        *(new_raw_cell(config), new_markdown_cell(f"# {heading}")),
+        new_code_cell(
+            f"{write_setup_cell()}\nimport otter\n\ngrader = otter.Notebook()"
+        ),
+    ]
+    for task in exercises:
+        cells += make_question(task)
+    return make_notebook(cells)
+
+
+def make_question(task: ChapterExercise) -> Iterator:
+    """Yield the cells of one question in otter's format."""
+    name = task.check.removeprefix("check_")
+    points = f"points: {task.exercise.stars}"
+    yield new_raw_cell(f"# BEGIN QUESTION\nname: {name}\n{points}")
+    yield new_markdown_cell(task.text)
+    yield new_raw_cell("# BEGIN SOLUTION")
+    yield new_code_cell(write_solution_cell(task))
+    yield new_raw_cell("# END SOLUTION")
+    yield new_raw_cell("# BEGIN TESTS")
+    yield new_code_cell(write_test(task))
+    yield new_raw_cell("# END TESTS")
+    yield new_raw_cell("# END QUESTION")
+
+
+def write_solution_cell(task: ChapterExercise) -> str:
+    """Return the solution's cell; otter leaves the stub of it for students."""
+    source = write_standalone_source(task.exercise)
+    solution = task.exercise.solution.__name__
+    hidden = f"{source}\n\n\n{task.function_name} = {solution}"
+    lines = task.stub.splitlines()
+    start = next(i for i, x in enumerate(lines) if x.startswith("def "))
+    stop = next(i for i, x in enumerate(lines) if "raise NotImplementedError" in x)
+    stub = "\n".join(lines[start : stop + 1])
+    return (
+        f"# BEGIN PROMPT\n{stub}\n# END PROMPT\n\n\n"
+        f"# BEGIN SOLUTION\n{hidden}\n# END SOLUTION"
+    )
+
+
+def write_test(task: ChapterExercise) -> str:
+    """Return the test; its exception's text is the hint."""
+    module = task.stub.partition(" import ")[0]
+    return (
+        f"def test_{task.check.removeprefix('check_')}({task.function_name}):\n"
+        f"    {module} import {task.check}\n\n"
+        f"    verdict = {task.check}({task.function_name})\n"
+        "    assert verdict, verdict"
+    )
 
 
 def list_mistakes(exercise: Exercise) -> str:
@@ -160,8 +202,6 @@ def list_mistakes(exercise: Exercise) -> str:
 
 def main(folder: str) -> None:
     """Write every notebook of every chapter."""
-    from workshop.book.otter import make_master_notebook
-
     makers = {
         "student": make_student_notebook,
         "teacher": make_teacher_notebook,

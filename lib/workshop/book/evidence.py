@@ -9,7 +9,6 @@ MEASURES = {
     "symbol_error": "{:.1%} of symbols wrong",
     "bleu": "BLEU {:.1f}",
     "alignment_error": "alignment error {:.3f}",
-    "alignment_error_shifted": "{:.3f} after the best shift",
 }
 # Records that a chapter reads through a module of their own.
 LOADERS = {

@@ -2,8 +2,8 @@
 
 Processor times of one thread (`CLOCK`) hardly depend on other processes.
 
-Axes: B batch, H heads, T queries or positions or frames, S keys, D width of a head,
-    C model width, N patches of a frame
+Axes: B batch, H heads, T queries or positions, S keys, D width of a head,
+    C model width
 """
 
 import shutil
@@ -22,13 +22,6 @@ from attnbook.attention.linear import attend_linear_chunked, step_linear
 from attnbook.attention.multi_head import GroupedQueryAttention
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.attention.self_attention import causal_mask
-from attnbook.attention.space_time import (
-    JointAttention,
-    SpaceAttention,
-    TimeAttention,
-    count_factorized_scores,
-    count_joint_scores,
-)
 from attnbook.attention.sparse import attend_block_sparse
 from attnbook.flash import flash_attention
 from attnbook.masks import materialize_mask, rules
@@ -155,7 +148,7 @@ def measure_layer_memory() -> dict[str, int]:
     return {name: measure_peak_bytes(call) for name, call in calls.items()}
 
 
-@recorded(on_cpu=True, seeds=[0], lengths=LENGTHS, sizes={"H": H, "D": D})
+@recorded(seeds=[0], lengths=LENGTHS, sizes={"H": H, "D": D})
 def attention_cost() -> dict:
     """Record ceilings, steps, memory, and training with other sizes."""
     results: dict = {"before": measure_ceilings()}
@@ -211,7 +204,7 @@ def measure_masked(ways: dict[str, Callable[..., Tensor]], length: int) -> dict:
     }
 
 
-@recorded(on_cpu=True, seeds=[0], threads=2, lengths=MASK_LENGTHS)
+@recorded(seeds=[0], threads=2, lengths=MASK_LENGTHS)
 def mask_cost() -> dict:
     """Record all ways to compute a window over the length, and SDPA's causal option."""
     longest = MASK_LENGTHS[-1]
@@ -246,7 +239,7 @@ def measure_tiled(length: int) -> dict[str, dict]:
     return made
 
 
-@recorded(on_cpu=True, seeds=[0])
+@recorded(seeds=[0])
 def tiled_cost() -> dict:
     """Record standard, tiled and PyTorch's attention over the length."""
     return {str(n): measure_tiled(n) for n in MASK_LENGTHS}
@@ -329,7 +322,7 @@ def measure_decoding(length: int) -> dict[str, dict]:
         return {"ms": summarize_times(calls, EFFICIENT_ROUNDS, CLOCK), "bytes": kept}
 
 
-@recorded(on_cpu=True, seeds=[0], clock=CLOCK.__name__)
+@recorded(seeds=[0], clock=CLOCK.__name__)
 def efficient_cost() -> dict:
     """Record training and decoding over the length.
 
@@ -340,49 +333,3 @@ def efficient_cost() -> dict:
         "training": {str(n): measure_training(n) for n in EFFICIENT_LENGTHS},
         "decoding": {str(n): measure_decoding(n) for n in EFFICIENT_LENGTHS},
     }
-
-
-CLIP_HEADS, CLIP_WIDTH, PATCHES = 2, 64, 64
-CLIP_LENGTHS = (1, 2, 4, 8, 16, 32)
-CLIP_ROUNDS = 5
-
-
-def build_layers() -> dict[str, nn.Module]:
-    """Return both layers with the same width and number of heads."""
-    sizes = CLIP_WIDTH, CLIP_HEADS
-    with use_seed(0):
-        return {
-            "joint": JointAttention(*sizes),
-            "factorized": nn.Sequential(SpaceAttention(*sizes), TimeAttention(*sizes)),
-        }
-
-
-def make_clip_call(layer: nn.Module, frames: int) -> Callable[[], object]:
-    """Return a call of a layer forwards and backwards on one clip."""
-    rng = torch.Generator().manual_seed(0)
-    x, upstream = torch.randn(2, 1, frames, PATCHES, CLIP_WIDTH, generator=rng)
-    leaf = x.requires_grad_()
-    leaves = [leaf, *layer.parameters()]
-    return lambda: torch.autograd.grad(layer(leaf), leaves, upstream)
-
-
-def measure_length(frames: int) -> dict:
-    """Return time and counted scores of both layers."""
-    calls: Calls = {n: make_clip_call(x, frames) for n, x in build_layers().items()}
-    return {
-        "ms": summarize_times(calls, CLIP_ROUNDS, CLOCK),
-        "scores": {
-            "joint": count_joint_scores(frames, PATCHES),
-            "factorized": count_factorized_scores(frames, PATCHES),
-        },
-    }
-
-
-@recorded(on_cpu=True, seeds=[0])
-def space_time_cost() -> dict:
-    """Record the time of both layers over the number of frames.
-
-    One call is a layer forwards and backwards: joint attention, or attention over
-    space and then over time, which has twice as many projections.
-    """
-    return {str(frames): measure_length(frames) for frames in CLIP_LENGTHS}

@@ -17,7 +17,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from attnbook.data.libreoffice import encode_characters
-from attnbook.models.devices import find_device, use_seed
+from attnbook.models.devices import use_seed
 from attnbook.models.recurrent import count_parameters
 from attnbook.training.language_modeling import compute_held_out_loss, cut_windows
 from attnbook.training.loop import (
@@ -34,8 +34,14 @@ from workshop.experiments.positions import (
     draw_windows,
     measure_copying_error,
 )
-from workshop.experiments.record import get_device, recorded
-from workshop.experiments.sequence_mixers import MIXERS, WINDOW, MixerModel
+from workshop.experiments.record import recorded
+from workshop.experiments.sequence_mixers import (
+    HEADS,
+    MIXERS,
+    WIDTH,
+    WINDOW,
+    MixerModel,
+)
 
 RATES, SEEDS = (3e-3, 1e-2, 3e-2), (0, 1, 2)
 WARMUP, CLIP = 0.1, 1.0
@@ -46,7 +52,7 @@ Batch = tuple[Tensor, Tensor]  # ids, and what should be predicted
 class Study:
     """A task on which all methods are trained alike."""
 
-    sizes: dict[str, int]
+    symbols: int
     steps: int
     draw: Callable[[torch.Generator], Batch]
     validate: Callable[[MixerModel], float]
@@ -55,7 +61,7 @@ class Study:
 
 def build_model(study: Study, method: str, seed: int) -> MixerModel:
     with use_seed(seed):
-        return MixerModel(method=method, **study.sizes).to(get_device())
+        return MixerModel(study.symbols, method)
 
 
 def train_model(study: Study, method: str, rate: float, seed: int) -> MixerModel:
@@ -64,7 +70,7 @@ def train_model(study: Study, method: str, rate: float, seed: int) -> MixerModel
     rng = torch.Generator().manual_seed(seed)
 
     def compute_loss(batch: Batch) -> Tensor:
-        ids, wanted = (x.to(get_device()) for x in batch)
+        ids, wanted = batch
         return compute_next_token_loss(model(ids), wanted)
 
     optimize(
@@ -106,7 +112,6 @@ KEYS, VALUES = 128, 64
 PAIRS = (4, 8, 16, 32, 64)
 RECALL_STEPS = 600
 TOKENS, RECALL_TESTED = 1536, 128  # of a batch; test sequences
-RECALL_SIZES = {"symbols": KEYS + VALUES, "width": 64, "heads": 4, "hidden": 128}
 
 
 def draw_pairs(
@@ -130,18 +135,17 @@ def draw_recall_batch(rng: torch.Generator) -> Batch:
     return draw_pairs(TOKENS // (3 * pairs), pairs, rng)
 
 
-def draw_test(seed: int, pairs: int, model: nn.Module) -> Batch:
-    """Return sequences that no training uses, on the model's device."""
+def draw_test(seed: int, pairs: int) -> Batch:
+    """Return sequences that no training uses."""
     rng = torch.Generator().manual_seed(10**6 + seed)
-    ids, wanted = draw_pairs(RECALL_TESTED, pairs, rng)
-    return ids.to(find_device(model)), wanted.to(find_device(model))
+    return draw_pairs(RECALL_TESTED, pairs, rng)
 
 
 def validate_recall(model: nn.Module) -> float:
     """Return the mean cross-entropy (nats) over all numbers of pairs."""
     losses = []
     for pairs in PAIRS:
-        ids, wanted = draw_test(1, pairs, model)
+        ids, wanted = draw_test(1, pairs)
         losses.append(float(compute_next_token_loss(model(ids), wanted)))
     return sum(losses) / len(losses)
 
@@ -150,7 +154,7 @@ def measure_accuracy(model: nn.Module) -> dict[str, list[float]]:
     """Return the share of values predicted, for each number of pairs."""
     found = []
     for pairs in PAIRS:
-        ids, wanted = draw_test(0, pairs, model)
+        ids, wanted = draw_test(0, pairs)
         right = model(ids).argmax(-1) == wanted
         found.append(float(right[wanted != IGNORED_TARGET].double().mean()))
     return {"accuracy": found}
@@ -166,7 +170,7 @@ def compute_guessing_accuracy(pairs: int) -> float:
 
 
 RECALL = Study(
-    RECALL_SIZES, RECALL_STEPS, draw_recall_batch, validate_recall, measure_accuracy
+    KEYS + VALUES, RECALL_STEPS, draw_recall_batch, validate_recall, measure_accuracy
 )
 
 
@@ -188,26 +192,23 @@ def efficient_recall() -> dict:
 
 def count_state_numbers() -> dict[str, list[int]]:
     """Return the numbers that a layer keeps after all pairs, for decoding."""
-    width, heads = RECALL_SIZES["width"], RECALL_SIZES["heads"]
-    memory = width * width // heads
+    memory = WIDTH * WIDTH // HEADS
     return {
-        "full": [4 * n * width for n in PAIRS],
-        "window": [2 * min(2 * n, WINDOW) * width for n in PAIRS],
-        "linear": [memory + width] * len(PAIRS),
+        "full": [4 * n * WIDTH for n in PAIRS],
+        "window": [2 * min(2 * n, WINDOW) * WIDTH for n in PAIRS],
+        "linear": [memory + WIDTH] * len(PAIRS),
         "delta": [memory] * len(PAIRS),
         "gated delta": [memory] * len(PAIRS),
     }
 
 
 COPY_TIMES, COPY_STEPS, COPY_TESTED = (1, 2, 4), 500, 64
-COPY_SIZES = {"symbols": SYMBOLS + 1, "width": 64, "heads": 4, "hidden": 128}
 
 
 def validate_copying(model: nn.Module) -> float:
     """Return the cross-entropy (nats) at the trained length."""
     rng = torch.Generator().manual_seed(10**6 + 1)
-    made = draw_copying(COPY_TESTED, LENGTH // 2, rng)
-    ids, wanted = (x.to(find_device(model)) for x in made)
+    ids, wanted = draw_copying(COPY_TESTED, LENGTH // 2, rng)
     return float(compute_next_token_loss(model(ids), wanted))
 
 
@@ -222,7 +223,7 @@ def measure_errors(model: nn.Module) -> dict[str, list[float]]:
 
 
 COPYING = Study(
-    COPY_SIZES,
+    SYMBOLS + 1,
     COPY_STEPS,
     partial(draw_batch, "copy"),
     validate_copying,
@@ -244,23 +245,20 @@ def efficient_copying() -> dict:
 
 
 TEXT_LENGTH, TEXT_BATCH, TEXT_STEPS, TEXT_TESTED = 256, 8, 400, 128
-TEXT_SIZES = {"width": 64, "heads": 4, "hidden": 128}
 
 
 def measure_losses(model: MixerModel) -> dict[str, float]:
     """Return the loss on evenly spread windows of the test text, in nats."""
     gap = (len(encode_characters("test")[0]) - TEXT_LENGTH - 1) // TEXT_TESTED
-    made = cut_windows("test", gap * torch.arange(TEXT_TESTED), TEXT_LENGTH)
-    ids, wanted = (x.to(find_device(model)) for x in made)
+    ids, wanted = cut_windows("test", gap * torch.arange(TEXT_TESTED), TEXT_LENGTH)
     return {"loss": float(compute_next_token_loss(model(ids), wanted))}
 
 
 @recorded(seeds=SEEDS)
 def efficient_language_model() -> dict:
     """Record the loss of every method on held-out text."""
-    sizes = TEXT_SIZES | {"symbols": encode_characters("train")[1]}
     study = Study(
-        sizes,
+        encode_characters("train")[1],
         TEXT_STEPS,
         partial(draw_windows, TEXT_BATCH, TEXT_LENGTH),
         lambda model: compute_held_out_loss(model, "valid", TEXT_LENGTH, TEXT_TESTED),

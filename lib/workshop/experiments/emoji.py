@@ -3,29 +3,20 @@
 Axes: A artists, B batch, N emoji, W words of a name
 """
 
+import math
 from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnbook.data.emoji import (
-    ARTISTS,
-    CELL,
-    index_words,
-    load_emoji,
-    pad_emoji,
-)
+from attnbook.data.emoji import ARTISTS, SIZE, list_emoji, load_emoji
 from attnbook.models.devices import use_seed
 from attnbook.models.recurrent import count_parameters
-from attnbook.models.vision import (
-    ContrastiveModel,
-    ConvolutionEncoder,
-    VisionTransformer,
-    contrastive_loss,
-    rank_pairs,
-)
+from attnbook.models.vision import VisionTransformer, contrastive_loss
 from attnbook.training.loop import compute_rate_factor, optimize
 from workshop.experiments.record import recorded
 
@@ -33,12 +24,76 @@ SEEDS = (0, 1, 2)
 WIDTH, BATCH, STEPS = 48, 72, 500
 RATE, DECAY, WARMUP = 3e-3, 0.05, 0.1
 FIRST = (1, 5)  # recall among the first 1 and the first 5
+TEMPERATURE, COLDEST = 0.07, 0.01  # before training; none below is used
+SPREAD = 0.02  # standard deviation of a word's embedding before training
+CHANNELS = (3, 24, 40, 64)  # before and after the three convolutions
+MARGIN = 2  # pixels of white around an image
 Batch = tuple[Tensor, Tensor]  # images, and the words of their names
 
 
+@cache
+def index_words() -> tuple[int, Int[Tensor, "N 2"]]:
+    """Return how many words there are, and the numbers of each name's two words.
+
+    A name of a single word consists of this word twice.
+    """
+    names = [x.name.split() for x in list_emoji()]
+    words = sorted({word for name in names for word in name})
+    ids = [[words.index(name[0]), words.index(name[-1])] for name in names]
+    return len(words), torch.tensor(ids)
+
+
+def pad_emoji(images: Float[Tensor, "*B 20 20"]) -> Float[Tensor, "*B 24 24"]:
+    """Return images with a white margin."""
+    return F.pad(images, (MARGIN,) * 4, value=1.0)
+
+
+class ConvolutionEncoder(nn.Module):
+    """Three convolutions, each followed by ReLU and pooling, and an output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Conv2d(*pair, 3, padding=1) for pair in pairwise(CHANNELS)
+        )
+        self.output = nn.Linear(CHANNELS[-1], WIDTH)
+
+    def forward(self, images: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B C"]:
+        """Return the output for the mean of all positions."""
+        for layer in self.layers:
+            images = F.max_pool2d(layer(images).relu(), 2)
+        return self.output(images.flatten(2).mT.mean(dim=1))
+
+
+class ContrastiveModel(nn.Module):
+    """An image encoder, and a name's vector: the mean of its words' embeddings."""
+
+    def __init__(self, encoder: nn.Module, words: int):
+        super().__init__()
+        self.encoder = encoder
+        self.embedding = nn.Embedding(words, WIDTH)
+        nn.init.normal_(self.embedding.weight, std=SPREAD)
+        self.log_scale = nn.Parameter(torch.tensor(-math.log(TEMPERATURE)))
+
+    def forward(
+        self, images: Float[Tensor, "B 3 H W"], names: Int[Tensor, "N 2"]
+    ) -> Float[Tensor, "B N"]:
+        """Return cosine similarities divided by the learned temperature."""
+        encoded = F.normalize(self.encoder(images), dim=-1)
+        cosines = encoded @ F.normalize(self.embedding(names).mean(dim=1), dim=-1).T
+        return cosines * self.log_scale.clamp(max=-math.log(COLDEST)).exp()
+
+
+def rank_pairs(similarity: Float[Tensor, "B B"]) -> Int[Tensor, " B"]:
+    """Return how many columns are at least as similar to a row as its pair."""
+    return (similarity >= similarity.diagonal()[:, None]).sum(dim=1) - 1
+
+
 ENCODERS: dict[str, Callable[[], nn.Module]] = {
-    "convolutions": lambda: ConvolutionEncoder(WIDTH),
-    "Vision Transformer": lambda: VisionTransformer(CELL, 4, 40, 4, 2, 80, 3, WIDTH),
+    "convolutions": lambda: ConvolutionEncoder(),
+    "Vision Transformer": lambda: VisionTransformer(
+        SIZE + 2 * MARGIN, 4, 40, 4, 2, 80, 3, WIDTH
+    ),
 }
 
 
@@ -84,8 +139,7 @@ def train_model(encoder: str, held_out: str, seed: int) -> ContrastiveModel:
     """Return a model trained on the emoji of the other artists."""
     drawn = load_artists([x for x in ARTISTS if x != held_out])
     with use_seed(seed):
-        words = len(index_words()[0])
-        model = ContrastiveModel(ENCODERS[encoder](), words, WIDTH)
+        model = ContrastiveModel(ENCODERS[encoder](), index_words()[0])
 
     def compute_loss(batch: Batch) -> Tensor:
         return contrastive_loss(model(*batch))

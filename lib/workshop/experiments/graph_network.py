@@ -141,13 +141,11 @@ class GraphNetwork(nn.Module):
         self,
         features: Float[Tensor, "N I"],
         edges: Int[Tensor, "2 E"],
-        second_edges: Int[Tensor, "2 E2"] | None = None,
         weights: Sequence[Tensor | None] = (None, None),
     ) -> Float[Tensor, "N K"]:
         check_edges(edges, len(features))
         hidden = self.encode(features, edges, weights[0])
-        second = edges if second_edges is None else second_edges
-        return self.second(hidden, second, weights[1])
+        return self.second(hidden, edges, weights[1])
 
     def encode(
         self,

@@ -1,11 +1,12 @@
-"""When attention over neighbors pays: drawn lookups, and linked help pages.
+"""When attention over neighbors pays: help pages that are linked.
 
-Axes: N pages, E edges
+Source: the pages are those of the Debian package libreoffice-help-en-us 7.4.7, see
+    workshop/derive/help_graph.py and files/libreoffice/README.md
+Axes: N pages, E edges, I words
 """
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from typing import NamedTuple
 
 import torch
@@ -13,13 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attnbook.data.graphs import (
-    GraphTask,
-    HelpGraph,
-    draw_labeled,
-    draw_lookup,
-    load_help_graph,
-)
+from attnbook.data import read_file, read_lines
 from attnbook.models.devices import use_seed
 from attnbook.models.recurrent import count_parameters
 from attnbook.training.loop import optimize
@@ -30,89 +25,6 @@ from workshop.experiments.graph_network import (
     join_selves,
 )
 from workshop.experiments.record import recorded, sweep
-
-TASK_SEEDS, TASK_RATE = (0, 1, 2), 1e-2
-GRAPHS, SIZES, LOOKUP_STEPS = 16, (8, 16), 800
-LOOKERS = (("mean", 1), ("GAT", 1), ("GAT", 8), ("GATv2", 1))  # and heads
-TESTED = 8  # newly drawn graphs
-WIDTH = 32  # of the hidden layer, in all heads together
-
-Draw = Callable[[torch.Generator], GraphTask]
-
-
-class Trial(NamedTuple):
-    """A layer, the heads of the first one, the classes, and what draws a graph."""
-
-    method: str
-    heads: int
-    classes: int
-    draw: Draw
-
-    def classify(self, model: GraphNetwork, task: GraphTask) -> Float[Tensor, "T K"]:
-        """Return the logits; with its edges, the second layer is linear."""
-        selves = join_selves(task.edges, len(task.features))
-        logits = model(task.features, task.edges, selves)
-        return logits[: len(task.labels)]
-
-
-def train_trial(trial: Trial, seed: int) -> GraphNetwork:
-    """Train on a new graph each step; the rate decreases linearly to 0."""
-    rng = torch.Generator().manual_seed(seed)
-    inputs, width = trial.draw(rng).features.shape[1], WIDTH // trial.heads
-    with use_seed(seed):
-        model = GraphNetwork(
-            NEIGHBOR_LAYERS[trial.method],
-            inputs,
-            trial.classes,
-            width,
-            trial.heads,
-            0.0,
-        )
-
-    def compute_loss(task: GraphTask) -> Float[Tensor, ""]:
-        return F.cross_entropy(trial.classify(model, task), task.labels)
-
-    optimize(
-        torch.optim.Adam(model.parameters(), lr=TASK_RATE),
-        (trial.draw(rng) for _ in range(LOOKUP_STEPS)),
-        compute_loss,
-        lambda step: TASK_RATE * (1 - step / LOOKUP_STEPS),
-    )
-    return model.eval()
-
-
-@torch.no_grad()
-def score_trial(trial: Trial, model: GraphNetwork) -> dict:
-    """Return accuracy and weight on right neighbors, on graphs of no training."""
-    rng = torch.Generator().manual_seed(10**6)
-    tasks = [trial.draw(rng) for _ in range(TESTED)]
-    found = [trial.classify(model, x).argmax(-1) == x.labels for x in tasks]
-    masses = []
-    for task in tasks:
-        weights = model.first.compute_weights(task.features, task.edges)
-        given = task.edges[1], task.right, len(task.labels)
-        shares = torch.stack([measure_mass(head, *given)[0] for head in weights])
-        masses.append(float(shares.mean()))
-    return {
-        "accuracy": float(torch.cat(found).double().mean()),
-        "mass": sum(masses) / len(masses),
-    }
-
-
-@recorded(on_cpu=True, seeds=TASK_SEEDS)
-def graph_lookup() -> list[dict]:
-    """Record the accuracy of lookups: one head and eight, GAT and GATv2.
-
-    Source: the lookup is that of Brody, Alon and Yahav (2022), section 4.1,
-        https://arxiv.org/abs/2105.14491
-    """
-    rows = []
-    for size, (method, heads), seed in product(SIZES, LOOKERS, TASK_SEEDS):
-        trial = Trial(method, heads, size, partial(draw_lookup, GRAPHS, size))
-        row = {"size": size, "method": method, "heads": heads, "seed": seed}
-        rows.append(row | score_trial(trial, train_trial(trial, seed)))
-    return rows
-
 
 HELP_SEEDS = (0, 1, 2, 3, 4)
 LABELED, HELP_STEPS, HELP_RATE, DECAY = 20, 80, 5e-3, 5e-4
@@ -126,6 +38,41 @@ METHODS = {
     "mean, random links": ("mean", "random"),
     "GAT, random links": ("GAT", "random"),
 }
+
+
+@dataclass(frozen=True)
+class HelpGraph:
+    """The pages, their words and their links."""
+
+    pages: list[str]  # names such as "scalc/guide/fraction_enter.html"
+    words: list[str]  # those that are counted
+    features: Float[Tensor, "N I"]  # 1 where a page contains a word, and 0
+    links: Int[Tensor, "2 E"]  # the page that contains a link, and its target
+    classes: list[str]  # the names of the folders
+    labels: Int[Tensor, " N"]  # the number of each page's class
+
+
+def load_help_graph() -> HelpGraph:
+    """Return the pages of LibreOffice's help; a page's class is its folder."""
+    words = read_file("libreoffice/graph_words.txt").decode().splitlines()
+    rows = [x.split("\t") for x in read_lines("libreoffice/graph.tsv.bz2")]
+    pages = [name for name, _, _ in rows]
+    folders = [name.partition("/")[0] for name in pages]
+    classes = sorted(set(folders))
+    features = torch.zeros(len(rows), len(words))
+    for row, (_, _, found) in zip(features, rows, strict=True):
+        row[[int(x) for x in found.split()]] = 1.0
+    pairs = [(i, int(x)) for i, row in enumerate(rows) for x in row[1].split()]
+    labels = torch.tensor([classes.index(x) for x in folders])
+    return HelpGraph(pages, words, features, torch.tensor(pairs).T, classes, labels)
+
+
+def draw_labeled(
+    labels: Int[Tensor, " N"], count: int, rng: torch.Generator
+) -> Int[Tensor, " _"]:
+    """Return `count` random nodes of each class: those to train on."""
+    order = torch.randperm(len(labels), generator=rng)
+    return torch.cat([order[labels[order] == k][:count] for k in labels.unique()])
 
 
 class Trained(NamedTuple):
@@ -266,7 +213,7 @@ def count_parts(graph: HelpGraph) -> dict:
     }
 
 
-@recorded(on_cpu=True, seeds=HELP_SEEDS)
+@recorded(seeds=HELP_SEEDS)
 def help_graph() -> dict:
     """Record accuracy, weight on the same class, and the controls.
 

@@ -170,7 +170,7 @@ def examine(
     }
 
 
-@recorded(on_cpu=True, seeds=SEEDS, **SMOLLM2)
+@recorded(seeds=SEEDS, **SMOLLM2)
 def head_alarms() -> dict:
     """Record how many heads of SmolLM2 raise an alarm, sound and with faults.
 

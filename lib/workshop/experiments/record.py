@@ -1,24 +1,17 @@
-"""Recording a run: find it, train or measure on a device, write down what came out.
+"""Recording a run: find it, train or measure, write down what came out.
 
-A function that measures something is decorated with `recorded`, and one that writes its
-record by itself with `experiment`; training runs that share one procedure are given to
-`register_runs`. `find_experiments` imports every module of this package, so that a new
-theme is one new file.
-
-Training runs, and what else gives the same results everywhere up to rounding, accept
-`--device cuda`. Runs that measure time or memory are about this machine's processor.
+A function that measures something is decorated with `recorded`; training runs that
+share one procedure are given to `register_runs`. `find_experiments` imports every
+module of this package, so that a new theme is one new file.
 """
 
 import importlib
 import json
-import os
 import pkgutil
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import wraps
 from importlib.metadata import version
@@ -36,32 +29,15 @@ from attnbook.training.loop import Trainer
 from attnbook.training.run import Run
 from workshop.experiments.scoring import make_validation_metrics, score_test_set
 
-CACHE = Path(os.environ.get("ATTNBOOK_CACHE", "~/.cache/attnbook"))
-CPU = torch.device("cpu")
-CHOSEN: ContextVar[torch.device] = ContextVar("device", default=CPU)
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """A recorded run that is a function; `on_cpu`: it never uses a GPU."""
-
-    run: Callable[[], dict]
-    on_cpu: bool
-
-
-EXPERIMENTS: dict[str, Experiment] = {}
+EXPERIMENTS: dict[str, Callable[[], dict]] = {}
 RUNS: dict[str, Run] = {}
 
 
-def experiment(on_cpu: bool = False) -> Callable:
+def experiment(function: Callable[[], dict]) -> Callable[[], dict]:
     """Register a function, which writes its record, as the experiment of its name."""
-
-    def register(function: Callable[[], dict]) -> Callable[[], dict]:
-        refuse_second_name(function.__name__)
-        EXPERIMENTS[function.__name__] = Experiment(function, on_cpu)
-        return function
-
-    return register
+    refuse_second_name(function.__name__)
+    EXPERIMENTS[function.__name__] = function
+    return function
 
 
 def register_runs(runs: Mapping[str, Run]) -> None:
@@ -87,7 +63,7 @@ def find_experiments() -> list[str]:
 
 
 def recorded(
-    seeds: Iterable[int], on_cpu: bool = False, **settings: Any
+    seeds: Iterable[int], **settings: Any
 ) -> Callable[[Callable[[], dict]], Callable[[], dict]]:
     """Register a function that measures as the experiment of its name.
 
@@ -96,11 +72,12 @@ def recorded(
     """
 
     def decorate(measure: Callable[[], dict]) -> Callable[[], dict]:
+        @experiment
         @wraps(measure)
         def run() -> dict:
             return record_results(measure.__name__, seeds, measure, **settings)
 
-        return experiment(on_cpu)(run)
+        return run
 
     return decorate
 
@@ -124,14 +101,10 @@ def record_results(
 
 
 def record_run(name: str, progress: bool = True) -> dict:
-    """Train and score a run, going on where an earlier try stopped.
-
-    A GPU has a checkpoint of its own: no run is trained on two devices.
-    """
-    run, device = RUNS[name], get_device()
+    """Train and score a run, going on where an earlier try stopped."""
+    run = RUNS[name]
     torch.set_num_threads(1)
-    data, model = run.data(), run.model().to(device)
-    kept = name if device.type == "cpu" else f"{name}-{device.type}"
+    data, model = run.data(), run.model()
     trainer = Trainer(
         model,
         data.encode(data.splits.train[:: run.every]),
@@ -139,7 +112,7 @@ def record_run(name: str, progress: bool = True) -> dict:
         run.recipe,
         make_validation_metrics(run.task, data),
     )
-    history = trainer.run(CACHE.expanduser() / f"{kept}.safetensors", progress)
+    history = trainer.run(progress)
     round_to_half(model)
     begun = time.process_time()
     results = score_test_set(run.task, data, model, run.attention)
@@ -166,13 +139,11 @@ def record_run(name: str, progress: bool = True) -> dict:
 def make_record(name: str, seeds: list[int], results: dict, **more) -> dict:
     """Return a record: what ran, where and with what, and what came out."""
     packages = ("torch", "numpy", "sacrebleu", "sentencepiece")
-    device = get_device()
-    option = "" if device.type == "cpu" else f" --device {device}"
     return {
         "name": name,
-        "command": f"python -m workshop.experiments {name}{option}",
+        "command": f"python -m workshop.experiments {name}",
         "seeds": seeds,
-        "device": describe_device(device),
+        "device": f"{read_processor_name()}, {torch.get_num_threads()} thread",
         "versions": {"python": platform.python_version()}
         | {p: version(p) for p in packages},
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -233,48 +204,10 @@ def round_to_half(model: nn.Module) -> None:
 
 def save_weights(model: nn.Module, name: str) -> None:
     """Write a model's weights in half precision, beside and then moved."""
-    half = {k: v.half().cpu() for k, v in model.state_dict().items()}
+    half = {k: v.half() for k, v in model.state_dict().items()}
     path = WEIGHTS / f"{name}.safetensors"
     save_file(half, path.with_suffix(".part"))
     path.with_suffix(".part").replace(path)
-
-
-def get_device() -> torch.device:
-    """Return the device of the run that is being recorded; else the CPU."""
-    return CHOSEN.get()
-
-
-@contextmanager
-def use_device(device: torch.device) -> Iterator[None]:
-    """Record runs on a device."""
-    before = CHOSEN.set(device)
-    try:
-        yield
-    finally:
-        CHOSEN.reset(before)
-
-
-def parse_device(text: str) -> torch.device:
-    """Return the device of this name; a ValueError if this machine has none such."""
-    if text == "cpu":
-        return CPU
-    name, _, index = text.partition(":")
-    if name != "cuda" or not (index or "0").isdigit():
-        raise ValueError(
-            f"{text!r} is not a device for runs; write cpu, cuda or cuda:0"
-        )
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if int(index or 0) >= count:
-        raise ValueError(f"{text!r} was requested, but PyTorch finds {count} GPUs here")
-    return torch.device("cuda", int(index or 0))
-
-
-def describe_device(device: torch.device) -> str:
-    """Return what a record says about the device that it was made on."""
-    beside = f"{read_processor_name()}, {torch.get_num_threads()} thread"
-    if device.type == "cpu":
-        return beside
-    return f"{torch.cuda.get_device_name(device)} ({device}), {beside}"
 
 
 def read_processor_name() -> str:

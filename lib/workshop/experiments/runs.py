@@ -5,7 +5,7 @@ from functools import partial
 
 from attnbook.training.loop import Recipe, Trainer
 from attnbook.training.run import Run
-from workshop.experiments.record import get_device, recorded, register_runs, sweep
+from workshop.experiments.record import recorded, register_runs, sweep
 from workshop.experiments.scoring import make_validation_metrics
 
 
@@ -116,7 +116,7 @@ RUNS = {
     # One direction only, the word as it is or reversed, in fewer epochs.
     **{
         f"cmudict_{way}_{s}": change_seed(
-            replace(ONE_WAY, backwards=way == "backward"), s, ship=s == 0
+            replace(ONE_WAY, backwards=way == "backward"), s
         )
         for way in ("forward", "backward")
         for s in range(2)
@@ -145,7 +145,7 @@ def train_and_score(run: Run, rate: float, size: int, seed: int) -> dict:
     """Train once on the budget; return loss and errors on held-out words."""
     recipe = replace(run.recipe, epochs=EPOCHS, rate=rate, size=size)
     run = change_seed(replace(run, recipe=recipe), seed, every=EVERY)
-    data, model = run.data(), run.model().to(get_device())
+    data, model = run.data(), run.model()
     trainer = Trainer(
         model,
         data.encode(data.splits.train[:: run.every]),

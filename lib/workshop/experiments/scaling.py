@@ -15,10 +15,10 @@ from attnbook.attention.scaled_dot_product import (
     attention_weights,
     scores_gradient,
 )
-from attnbook.models.devices import find_device, use_seed
+from attnbook.models.devices import use_seed
 from attnbook.models.lookup_models import LookupBatch, LookupModel, draw_lookup
 from attnbook.training.loop import optimize
-from workshop.experiments.record import get_device, recorded
+from workshop.experiments.record import recorded
 
 WIDTHS = tuple(2**n for n in range(2, 11))
 DRAWS, QUERIES, KEYS, VALUE = 10, 256, 64, 16
@@ -80,7 +80,6 @@ def build_model(variant: str, width: int, symbols: int = 32) -> LookupModel:
 
 def compute_loss_and_weights(model: LookupModel, task) -> tuple[Tensor, Tensor, Tensor]:
     """Return the loss in nats, the share of wrong answers, the weights."""
-    task = task.to(find_device(model))
     logits, weights = model(*task[:3])
     loss = F.cross_entropy(logits.flatten(0, 1), task.answer.flatten())
     wrong = (logits.argmax(-1) != task.answer).double().mean()
@@ -90,7 +89,7 @@ def compute_loss_and_weights(model: LookupModel, task) -> tuple[Tensor, Tensor, 
 def train(variant: str, width: int, kind: str, rate: float, seed: int) -> dict:
     """Train a model to look up, and return what became of it."""
     with use_seed(seed):
-        model = build_model(variant, width).to(get_device())
+        model = build_model(variant, width)
     optimisers: dict[str, Callable] = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
     rng = torch.Generator().manual_seed(seed)
     largest: list[float] = []
@@ -110,7 +109,7 @@ def train(variant: str, width: int, kind: str, rate: float, seed: int) -> dict:
     return {"error": float(wrong), "largest": [largest[0], largest[-1]]}
 
 
-@recorded(on_cpu=True, seeds=range(DRAWS))
+@recorded(seeds=range(DRAWS))
 def scaling_gradients() -> dict:
     """Record sizes of weights and gradients over D, with and without 1/√D."""
     results = {}

@@ -100,7 +100,7 @@ def make_training_step(name: str) -> Callable:
     return lambda: trainer.step(made, 0.5)
 
 
-@recorded(on_cpu=True, seeds=[0], sizes=SIZES)
+@recorded(seeds=[0], sizes=SIZES)
 def scores_cost() -> dict:
     """Record time and memory of the scores, and of steps of training."""
     results: dict = {"peak": {n: measure_peak_in_process(n) for n in SCORES}}

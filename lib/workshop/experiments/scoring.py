@@ -12,7 +12,6 @@ from torch import nn
 
 from attnbook.data import Pair, grammar, libreoffice
 from attnbook.decoding.generation import beam_search
-from attnbook.models.devices import find_device
 from attnbook.training.metrics import alignment_error_rate, bleu
 from attnbook.training.tasks import (
     Task,
@@ -53,15 +52,8 @@ def score_test_set(name: str, data: Task, model: nn.Module, attention: bool) -> 
         long = grammar.load_long()
         results["long"] = score_sequences(data, model, long)
         if attention:
-            # The constant shift of all links that errs least on held-out pairs.
-            valid = data.splits.valid
-            links = predict_links(data, model, valid)
-            shift = min(
-                range(-2, 3), key=lambda by: compute_shifted_error(links, valid, by)
-            )
-            results |= {"shift": shift}
-            results |= score_alignment(data, model, data.splits.test, shift)
-            results["long"] |= score_alignment(data, model, long, shift)
+            results |= score_alignment(data, model, data.splits.test)
+            results["long"] |= score_alignment(data, model, long)
     return results
 
 
@@ -76,24 +68,11 @@ def score_sequences(data: Task, model: nn.Module, pairs: Sequence[Pair]) -> dict
     }
 
 
-def compute_shifted_error(links: Sequence[set], pairs: Sequence, by: int) -> float:
-    """Return the alignment error rate of links moved by `by` source positions."""
-    moved = [
-        {(t, s + by) for t, s in found if 0 <= s + by < len(p.source)}
-        for found, p in zip(links, pairs, strict=True)
-    ]
-    return alignment_error_rate(
-        moved, [p.sure for p in pairs], [p.possible for p in pairs]
-    )
-
-
-def score_alignment(data: Task, model: nn.Module, pairs: Sequence, shift: int) -> dict:
-    """Return the alignment error rate, raw and after the shift."""
+def score_alignment(data: Task, model: nn.Module, pairs: Sequence) -> dict:
+    """Return the alignment error rate."""
+    known = [p.sure for p in pairs], [p.possible for p in pairs]
     links = predict_links(data, model, pairs)
-    return {
-        "alignment_error": compute_shifted_error(links, pairs, 0),
-        "alignment_error_shifted": compute_shifted_error(links, pairs, shift),
-    }
+    return {"alignment_error": alignment_error_rate(links, *known)}
 
 
 def score_translation(data: Task, model: nn.Module) -> dict:
@@ -113,7 +92,6 @@ def score_translation(data: Task, model: nn.Module) -> dict:
     some, searched = range(0, len(pairs), 5), []
     for i in some:
         source = torch.tensor(data.encode_source(pairs[i].source))
-        source = source.to(find_device(model))
         best = beam_search(model, source, 4, 100, length_power=1.0)[0]
         searched.append(libreoffice.join_pieces(data.targets.decode(best.ids)))
     chosen = [wanted[i] for i in some]

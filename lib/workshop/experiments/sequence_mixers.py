@@ -30,6 +30,7 @@ from attnbook.masks import causal, window
 from attnbook.models.recurrent import count_parameters
 from attnbook.models.transformer import FeedForward
 
+WIDTH, HEADS, HIDDEN = 64, 4, 128
 KERNEL = 4  # positions of the short convolution, its own included
 EPS = 1e-5  # of the norm of the delta rule's outputs
 CHUNK = 32  # positions that the linear forms compute at once
@@ -173,27 +174,17 @@ class MixerModel(nn.Module):
     hidden units, so that models of all kinds have equally many parameters.
     """
 
-    def __init__(
-        self,
-        symbols: int,
-        method: str,
-        width: int = 64,
-        heads: int = 4,
-        hidden: int = 128,
-        blocks: int = 2,
-    ):
+    def __init__(self, symbols: int, method: str, blocks: int = 2):
         super().__init__()
-        if method not in MIXERS:
-            raise ValueError(f"the methods are {[*MIXERS]}, not {method!r}")
-        self.embed = nn.Embedding(symbols, width)
+        self.embed = nn.Embedding(symbols, WIDTH)
         self.blocks = nn.ModuleList()
         for _ in range(blocks):
-            mixer = MIXERS[method](width, heads)
-            more = count_parameters(mixer) - width * (4 * width + 3 * KERNEL)
-            fewer = round(more / (2 * width + 1))
-            self.blocks.append(MixerBlock(mixer, width, hidden - fewer))
-        self.norm = nn.LayerNorm(width)
-        self.readout = nn.Linear(width, symbols)
+            mixer = MIXERS[method](WIDTH, HEADS)
+            more = count_parameters(mixer) - WIDTH * (4 * WIDTH + 3 * KERNEL)
+            fewer = round(more / (2 * WIDTH + 1))
+            self.blocks.append(MixerBlock(mixer, WIDTH, HIDDEN - fewer))
+        self.norm = nn.LayerNorm(WIDTH)
+        self.readout = nn.Linear(WIDTH, symbols)
 
     def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
         x = self.embed(ids)

@@ -403,7 +403,7 @@ def count_keys_for_most_weight(model: ModernDecoder, ids: Int[Tensor, "T"]) -> d
     return found
 
 
-@recorded(on_cpu=True, seeds=[], **SMOLLM2)
+@recorded(seeds=[], **SMOLLM2)
 def smollm2_keys() -> dict:
     """Record losses with some of the keys only, and how many carry the weight.
 
@@ -537,7 +537,7 @@ def measure_variants(
     ]
 
 
-@recorded(on_cpu=True, seeds=[SEED], **SMOLLM2)
+@recorded(seeds=[SEED], **SMOLLM2)
 def smollm2_indexer() -> dict:
     """Record losses with the keys that trained indexers select.
 
@@ -616,7 +616,7 @@ def choose_heads(
     return chosen
 
 
-@recorded(on_cpu=True, seeds=[], **SMOLLM2)
+@recorded(seeds=[], **SMOLLM2)
 def smollm2_map() -> dict:
     """Record the weights of six different heads, and the mean of all heads."""
     model, tokenizer = load_model()

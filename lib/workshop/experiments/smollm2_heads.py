@@ -38,7 +38,6 @@ from attnbook.diagnose.heads import (
 from attnbook.models.hooks import (
     Head,
     ablate_heads,
-    average_outputs,
     patch_heads,
     record_heads,
 )
@@ -122,9 +121,7 @@ def tabulate(x: Tensor, digits: int = 4) -> Any:
     return [tabulate(row, digits) for row in x]
 
 
-@recorded(
-    on_cpu=True, seeds=[*range(SCORE_SEED, SCORE_SEED + EACH * len(LENGTHS))], **SMOLLM2
-)
+@recorded(seeds=[*range(SCORE_SEED, SCORE_SEED + EACH * len(LENGTHS))], **SMOLLM2)
 def smollm2_heads() -> dict:
     """Record the scores of every head on random tokens.
 
@@ -152,7 +149,10 @@ def compute_means(model: ModernDecoder, batches: Sequence[Int[Tensor, "_ _"]]) -
     with record_heads(model) as outputs:
         for ids in batches:
             list_block_inputs(model, ids)
-    return average_outputs(outputs)
+    return [
+        torch.cat([x.transpose(1, 2).flatten(0, 1) for x in calls]).mean(dim=0)
+        for calls in outputs
+    ]
 
 
 @torch.no_grad()
@@ -252,7 +252,7 @@ ABLATION_SEEDS = [
 ]
 
 
-@recorded(on_cpu=True, seeds=ABLATION_SEEDS, **SMOLLM2)
+@recorded(seeds=ABLATION_SEEDS, **SMOLLM2)
 def smollm2_ablation() -> dict:
     """Record the losses without each head, and without sets of heads.
 
@@ -360,7 +360,7 @@ def compute_shares(found: dict) -> Float[Tensor, " heads"]:
     return (found["patched"] - found["corrupted"]).mean(dim=1) / lost
 
 
-@recorded(on_cpu=True, seeds=[*range(PATCH_SEED, PATCH_SEED + PATCHED)], **SMOLLM2)
+@recorded(seeds=[*range(PATCH_SEED, PATCH_SEED + PATCHED)], **SMOLLM2)
 def smollm2_patching() -> dict:
     """Record what each head's clean output restores in a corrupted run.
 
@@ -549,7 +549,7 @@ def describe_map(
     }
 
 
-@recorded(on_cpu=True, seeds=[WORD_SEED], **SMOLLM2)
+@recorded(seeds=[WORD_SEED], **SMOLLM2)
 def smollm2_head_explorer() -> dict:
     """Record four sentences: scores and effects of all heads, maps of some.
 
@@ -715,9 +715,7 @@ def list_token_inputs(
     return [x[:, 1:].flatten(0, 1) for x in inputs[:-1]], ids
 
 
-@recorded(
-    on_cpu=True, seeds=[*range(CIRCUIT_SEED, CIRCUIT_SEED + SEQUENCES)], **SMOLLM2
-)
+@recorded(seeds=[*range(CIRCUIT_SEED, CIRCUIT_SEED + SEQUENCES)], **SMOLLM2)
 def smollm2_circuits() -> dict:
     """Record scores by distance, and what the OV circuits copy.
 
@@ -843,7 +841,7 @@ def precede(ids: Int[Tensor, "B T"], symbols: int) -> dict[str, Tensor]:
     }
 
 
-@recorded(on_cpu=True, seeds=[*range(SINK_SEED, SINK_SEED + SINK_TEXTS)], **SMOLLM2)
+@recorded(seeds=[*range(SINK_SEED, SINK_SEED + SINK_TEXTS)], **SMOLLM2)
 def smollm2_sinks() -> dict:
     """Record weights, norms and losses at position 0 and at another one.
 

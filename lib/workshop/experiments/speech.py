@@ -33,19 +33,14 @@ from attnbook.data.spoken_digits import (
 )
 from attnbook.data.vocabulary import Vocabulary
 from attnbook.decoding.generation import greedy_search
-from attnbook.diagnose.intervals import (
-    crop_keys,
-    find_peak_times,
-    measure_mass_inside,
-    share_peaks_inside,
-)
-from attnbook.models.devices import find_device, use_seed
+from attnbook.diagnose.intervals import find_peak_times, share_peaks_inside
+from attnbook.models.devices import use_seed
 from attnbook.models.hooks import ablate_heads
 from attnbook.models.listen_attend_spell import (
     BANDS,
     SECONDS,
+    Listener,
     compute_frames,
-    make_last_state_speller,
     make_listen_attend_spell,
 )
 from attnbook.models.pretrained_whisper import (
@@ -56,13 +51,8 @@ from attnbook.models.pretrained_whisper import (
     load_whisper,
     load_whisper_tokenizer,
 )
-from attnbook.models.recurrent import count_parameters
-from attnbook.models.whisper import (
-    STEP,
-    Whisper,
-    keep_memory_projections,
-    log_mel_spectrogram,
-)
+from attnbook.models.recurrent import Decoder, EncoderDecoder, count_parameters
+from attnbook.models.whisper import STEP, Whisper, log_mel_spectrogram
 from attnbook.training.loop import (
     Batch,
     compute_rate_factor,
@@ -71,7 +61,7 @@ from attnbook.training.loop import (
     optimize,
 )
 from attnbook.training.metrics import symbol_error_rate
-from workshop.experiments.record import get_device, recorded
+from workshop.experiments.record import recorded
 
 SEEDS = (0, 1, 2)
 STEPS, SIZE, HIGHEST, WARMUP = 600, 16, 3e-3, 0.05
@@ -81,6 +71,15 @@ TESTED, COUNTS = 48, (1, 2, 3, 4, 5, 6, 8)
 SCORED = (4, 8)  # numbers of digits for which attention is scored
 TEST_SEED, LIMIT = 10**6, 80
 VOCABULARY = Vocabulary.of([*WORDS, " "])
+
+
+def make_last_state_speller(channels: int, symbols: int) -> EncoderDecoder:
+    """Return the same listener and chapter 1's decoder, without attention."""
+    listener = Listener(channels, 64)
+    speller = Decoder(symbols, 32, 128, listener.width, 64, nn.LSTM)
+    return EncoderDecoder(listener, speller)
+
+
 MODELS = {
     "attention": make_listen_attend_spell,
     "one context vector": make_last_state_speller,
@@ -150,8 +149,6 @@ def split(items: list[int], size: int) -> list[list[int]]:
 
 
 def train(model: nn.Module, utterances: Sequence[Utterance], seed: int) -> None:
-    device = find_device(model)
-
     def compute_loss(batch: Batch) -> Float[Tensor, ""]:
         logits = model(batch.source, batch.lengths, batch.previous).logits
         return compute_symbol_loss(logits, batch.target)
@@ -159,7 +156,7 @@ def train(model: nn.Module, utterances: Sequence[Utterance], seed: int) -> None:
     model.train()
     optimize(
         torch.optim.Adam(model.parameters(), lr=HIGHEST),
-        (x.to(device) for x in draw_lessons(utterances, STEPS, seed)),
+        draw_lessons(utterances, STEPS, seed),
         compute_loss,
         lambda step: HIGHEST * compute_rate_factor(step / STEPS, WARMUP),
         clip=1.0,
@@ -169,7 +166,7 @@ def train(model: nn.Module, utterances: Sequence[Utterance], seed: int) -> None:
 
 def measure_word_errors(model: nn.Module, utterances: Sequence[Utterance]) -> float:
     """Return the word error rate of greedy search, as a share."""
-    batch = join_utterances(utterances).to(find_device(model))
+    batch = join_utterances(utterances)
     found = greedy_search(model, batch.source, batch.lengths, LIMIT)
     words = [tuple("".join(VOCABULARY.decode(one.ids)).split()) for one in found]
     return symbol_error_rate(words, [[one.spoken.words] for one in utterances])
@@ -189,13 +186,22 @@ def attend(
     model: nn.Module, utterances: Sequence[Utterance]
 ) -> list[Float[Tensor, "T S"]]:
     """Return the weights of every symbol and of the end, teacher-forced."""
-    batch = join_utterances(utterances).to(find_device(model))
+    batch = join_utterances(utterances)
     weights = model(batch.source, batch.lengths, batch.previous).weights
     states = model.encoder(batch.source, batch.lengths).lengths.tolist()
     return [
         weights[i, : len(one.symbols) + 1, :n].cpu()
         for i, (one, n) in enumerate(zip(utterances, states, strict=True))
     ]
+
+
+def measure_mass_inside(
+    weights: Float[Tensor, "T S"], intervals: Float[Tensor, "T 2"]
+) -> Float[Tensor, ""]:
+    """Return the mean weight on states whose middle is in the query's interval."""
+    middles = (torch.arange(weights.shape[-1]) + 0.5) * SECONDS
+    marked = (middles >= intervals[:, :1]) & (middles < intervals[:, 1:])
+    return (weights * marked).sum(dim=-1).mean()
 
 
 def score_weights(
@@ -219,8 +225,8 @@ def score_weights(
     found = {
         "peak": share_peaks_inside(peaks, inside),
         "first": share_peaks_inside(peaks[first], inside[first]),
-        "mass": measure_mass_inside(chosen, inside, SECONDS),
-        "uniform": measure_mass_inside(equal, inside, SECONDS),
+        "mass": measure_mass_inside(chosen, inside),
+        "uniform": measure_mass_inside(equal, inside),
         "order_alone": share_peaks_inside(even, inside),
     }
     return {name: float(x) for name, x in found.items()}
@@ -265,7 +271,7 @@ def measure_model(
 
 def build_model(name: str, seed: int) -> nn.Module:
     with use_seed(seed):
-        return MODELS[name](BANDS, len(VOCABULARY)).to(get_device())
+        return MODELS[name](BANDS, len(VOCABULARY))
 
 
 @recorded(seeds=SEEDS)
@@ -421,7 +427,8 @@ def measure_heads(
 ) -> dict[str, Float[Tensor, "L H"]]:
     scores, times = [], []
     for one in heard:
-        weights = crop_keys(attend_to_digits(model, one), one.positions)
+        weights = attend_to_digits(model, one)[..., : one.positions]
+        weights = weights / weights.sum(dim=-1, keepdim=True)
         scores.append(score_maps(weights, one))
         times.append(find_peak_times(weights, POSITION_SECONDS))
     order_alone = score_order_alone(times, [one.intervals for one in heard])
@@ -455,11 +462,10 @@ def measure_single_ablations(
     tables = []
     for heard in draws:
         table, memory = torch.zeros(L, H), torch.cat([one.memory for one in heard])
-        with keep_memory_projections(model.decoder):
-            for i, h in product(range(L), range(H)):
-                # In each block, self-attention comes before cross-attention.
-                with ablate_heads(model.decoder, [(2 * i + 1, h)]):
-                    table[i, h] = compute_loss(model, heard, memory)
+        for i, h in product(range(L), range(H)):
+            # In each block, self-attention comes before cross-attention.
+            with ablate_heads(model.decoder, [(2 * i + 1, h)]):
+                table[i, h] = compute_loss(model, heard, memory)
         tables.append(table)
     return tables
 
@@ -493,7 +499,6 @@ def find_digit_tokens(tokenizer: "Tokenizer") -> list[int]:
 
 
 @recorded(
-    on_cpu=True,
     seeds=SEEDS,
     model=f"Whisper tiny.en, float16, from {PACKAGE}, MIT",
     sha256=SHA256,

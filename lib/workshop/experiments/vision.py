@@ -27,24 +27,16 @@ from attnbook.models.devices import use_seed
 from attnbook.models.frame_pooling import (
     ClipClassifier,
     FrameEncoder,
-    LastFrame,
     TemporalAttentionPooling,
 )
-from attnbook.models.frame_pooling import MeanPooling as EqualFrames
 from attnbook.models.listen_attend_spell import SECONDS
 from attnbook.models.recurrent import count_parameters
 from attnbook.models.vision import (
     ConvolutionalFeatures,
-    FlatClassifier,
-    MaxPooling,
-    MeanPooling,
-    NoEncoding,
     PooledClassifier,
     SpatialAttentionPooling,
     VisionTransformer,
     cut_patches,
-    join_patches,
-    map_class,
     measure_mass_in_boxes,
 )
 from attnbook.models.whisper import RATE, STEP
@@ -96,9 +88,25 @@ STEPS, PATCH, ERASED = 800, 7, 4
 # The best of 0.001, 0.003, 0.006, 0.008 and 0.012 (without 0.008 for "cnn") on
 # 400 of the training images, with one other seed and the other 1,600 images.
 RATES = {"vit": 0.008, "no positions": 0.008, "cnn": 0.006}
+
+
+class NoEncoding(nn.Module):
+    """Encodings that are zero at every position: the model has no order."""
+
+    def __init__(self, length: int, width: int):
+        super().__init__()
+
+    def forward(self, positions: Int64[Tensor, "N"]) -> Float[Tensor, "N 1"]:
+        return torch.zeros(len(positions), 1)
+
+
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "vit": lambda: VisionTransformer(patch=PATCH),
-    "cnn": lambda: FlatClassifier((1, 16, 32, 32), (2, 2, 2), 28),
+    "cnn": lambda: nn.Sequential(
+        ConvolutionalFeatures((1, 16, 32, 32), (2, 2, 2)),
+        nn.Flatten(),
+        nn.Linear(32 * 4 * 4, 10),
+    ),
     "no positions": lambda: VisionTransformer(patch=PATCH, encoding=NoEncoding),
 }
 SHOWN = (13, 22)  # test images in the record: a 3 and a 2
@@ -118,7 +126,7 @@ def shuffle_patches(
     patches = cut_patches(images, PATCH)  # (B, N, P)
     order = order.expand(patches.shape[:2])
     moved = patches.gather(1, order[..., None].expand_as(patches))
-    return join_patches(moved, *images.shape[-2:], PATCH)
+    return F.fold(moved.mT, images.shape[-2:], PATCH, stride=PATCH)
 
 
 def draw_order(*shape: int, seed: int) -> Int64[Tensor, "*B N"]:
@@ -164,7 +172,7 @@ def erase_patches(
     chosen = importance.topk(ERASED, dim=-1).indices
     rows = torch.arange(len(images))[:, None]
     patches[rows, chosen] = 0.0
-    return join_patches(patches, *images.shape[-2:], PATCH)
+    return F.fold(patches.mT, images.shape[-2:], PATCH, stride=PATCH)
 
 
 def measure_attention(model: VisionTransformer, seed: int) -> dict:
@@ -233,7 +241,7 @@ def describe_examples(model: VisionTransformer) -> list[dict]:
     ]
 
 
-@recorded(on_cpu=True, seeds=SEEDS)
+@recorded(seeds=SEEDS)
 def vision_digits() -> dict:
     """Record a Vision Transformer and a convolutional network on digits.
 
@@ -254,6 +262,26 @@ def vision_digits() -> dict:
 
 
 TRAINED, TESTED, PLACE_STEPS, PLACE_RATE = 4_000, 1_000, 900, 0.006
+
+
+class MeanPooling(nn.Module):
+    """A linear layer with ReLU at each place, then the mean over the places."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+
+    def forward(self, features: Float[Tensor, "B N C"]) -> Float[Tensor, "B C"]:
+        return F.relu(self.layer(features)).mean(dim=1)
+
+
+class MaxPooling(MeanPooling):
+    """The same layer, then each channel's largest value over the places."""
+
+    def forward(self, features: Float[Tensor, "B N C"]) -> Float[Tensor, "B C"]:
+        return F.relu(self.layer(features)).amax(dim=1)
+
+
 POOLINGS: dict[str, type[nn.Module]] = {
     "attention": SpatialAttentionPooling,
     "mean": MeanPooling,
@@ -269,6 +297,20 @@ def draw_split(split: str, count: int) -> ClutteredDigits:
     """Return the canvases of a split, the same in every run."""
     rng = torch.Generator().manual_seed(0 if split == "train" else 1)
     return draw_cluttered_digits(*load_digits(split), count, rng)
+
+
+def map_class(
+    model: PooledClassifier, images: Tensor, classes: Int64[Tensor, " B"]
+) -> Float[Tensor, "B N"]:
+    """Return each place's share of the positive part of a class's logit.
+
+    With `MeanPooling`, the logit is the mean over the places of output weight ·
+    transformed feature, plus the bias: the class activation map.
+    """
+    transformed = F.relu(model.pooling.layer(model.read_places(images)))
+    weight = model.output.weight[classes]  # (B, C)
+    contributions = (transformed @ weight[:, :, None])[..., 0].relu()  # (B, N)
+    return contributions / contributions.sum(-1, keepdim=True).clamp(min=1e-12)
 
 
 @torch.no_grad()
@@ -359,7 +401,7 @@ def describe_places(model: PooledClassifier) -> list[dict]:
     return found
 
 
-@recorded(on_cpu=True, seeds=SEEDS)
+@recorded(seeds=SEEDS)
 def spatial_attention() -> dict:
     """Record where a learned query attends, and what pooling predicts.
 
@@ -456,7 +498,7 @@ def describe_sound(number: int, example: dict, one: Utterance) -> dict:
     }
 
 
-@recorded(on_cpu=True, seeds=[0])
+@recorded(seeds=[0])
 def picture_and_sound() -> dict:
     """Record pictures and sounds with the attention of two trained models.
 
@@ -475,6 +517,24 @@ POOLING_FRAMES, POOLING_SIZE, READABLE, POOLING_FACTOR = 8, 20, 2, 2
 POOLING_WIDTH, CLASSES = 32, 10
 POOLING_STEPS, POOLING_BATCH, POOLING_RATE = 1200, 32, 3e-3
 POOLING_TESTED, CLIPS_SHOWN = 2000, 3
+
+
+class EqualFrames(nn.Module):
+    """Equal weights for all frames."""
+
+    def forward(self, features: Float[Tensor, "B T C"]) -> Float[Tensor, "B T"]:
+        return torch.full_like(features[..., 0], 1 / features.shape[1])
+
+
+class LastFrame(nn.Module):
+    """All weight on the last frame."""
+
+    def forward(self, features: Float[Tensor, "B T C"]) -> Float[Tensor, "B T"]:
+        weights = torch.zeros_like(features[..., 0])
+        weights[:, -1] = 1
+        return weights
+
+
 METHODS: dict[str, Callable[[], nn.Module]] = {
     "attention": lambda: TemporalAttentionPooling(POOLING_WIDTH),
     "mean": EqualFrames,
@@ -531,7 +591,7 @@ def run_method(method: str, seed: int, clips: Clips) -> tuple[dict, Tensor]:
     return row, weights
 
 
-@recorded(on_cpu=True, seeds=SEEDS)
+@recorded(seeds=SEEDS)
 def moving_digits() -> dict:
     """Record how attention, the mean and the last frame classify clips.
 

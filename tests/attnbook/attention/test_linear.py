@@ -9,7 +9,6 @@ import torch
 from attnbook import masks
 from attnbook.attention.linear import (
     attend_linear,
-    attend_linear_bidirectional,
     attend_linear_chunked,
     attend_linear_recurrent,
     elu_plus_one,
@@ -85,23 +84,12 @@ def test_the_causal_forms_equal_the_formula_in_every_precision(name, dtype):
     assert_equals_reference(FORMS[name], causal_formula, inputs, upstream)
 
 
-@pytest.mark.parametrize("form", [attend_linear, attend_linear_bidirectional])
-def test_bidirectional_forms_leave_padding_out(form):
+def test_the_parallel_form_leaves_padding_out():
     *inputs, upstream = draw_inputs(7, 5)
     mask = masks.padding(torch.tensor([3, 0]), 5)
     assert_equals_reference(
-        lambda *x: form(*x, mask),
+        lambda *x: attend_linear(*x, mask),
         lambda *x: formula(*x, mask.expand(B, H, 7, 5)),
-        inputs,
-        upstream,
-    )
-
-
-def test_any_feature_map_can_be_used():
-    *inputs, upstream = draw_inputs(11)
-    assert_equals_reference(
-        outputs(attend_linear_chunked, features=torch.exp, chunk=4),
-        lambda *x: formula(*x, masks.causal(11, 11), torch.exp),
         inputs,
         upstream,
     )
@@ -120,7 +108,6 @@ def test_features_that_vanish_give_zeros():
     query, key, value, _ = draw_inputs(5, dtype=torch.float32)
     for found in (
         attend_linear(query, key - 1e4, value),
-        attend_linear_bidirectional(query, key - 1e4, value),
         attend_linear_chunked(query, key - 1e4, value, chunk=2).output,
     ):
         assert torch.equal(found, torch.zeros_like(found))
@@ -137,15 +124,6 @@ def test_a_step_is_one_position_of_the_recurrence_and_changes_no_state():
         states = new
         torch.testing.assert_close(output, whole.output[:, :, t])
     torch.testing.assert_close(states, [whole.state, whole.normalizer])
-
-
-def test_an_empty_sequence_leaves_the_state_alone():
-    query, key, value, _ = (x[..., :0, :] for x in draw_inputs(3))
-    states = torch.ones(B, H, D, E).double(), torch.ones(B, H, D).double()
-    for form in attend_linear_recurrent, attend_linear_chunked:
-        found = form(query, key, value, *states)
-        assert found.output.shape == (B, H, 0, E)
-        assert torch.equal(found.state, states[0])
 
 
 @pytest.mark.refusal
@@ -169,10 +147,6 @@ def test_an_empty_sequence_leaves_the_state_alone():
         (
             lambda q, k, v: attend_linear_chunked(q, k, v, torch.zeros(B, H, D, E)),
             r"state is \(2, 3, 5, 7\) and that of the normalizer None",
-        ),
-        (
-            lambda q, k, v: attend_linear_bidirectional(q, k, v, masks.causal(5, 5)),
-            "a mask has 1 row for all of them, not 5",
         ),
     ],
 )

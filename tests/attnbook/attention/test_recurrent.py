@@ -46,15 +46,6 @@ def test_every_score_is_its_formula_for_every_pair():
                     torch.testing.assert_close(ours[b, t, s], formula)
 
 
-def test_location_scores_depend_on_the_query_alone():
-    (W,) = draw((6, 7))
-    scores = location_scores(QUERY, W, 5)
-    torch.testing.assert_close(scores, (QUERY @ W.T)[..., :5])
-    longer = location_scores(QUERY, W, 8)
-    assert torch.equal(longer[..., :6], QUERY @ W.T)
-    assert (longer[..., 6:] == -torch.inf).all()
-
-
 def test_modules_agree_with_the_functions():
     torch.manual_seed(0)
     query, key = QUERY.float(), KEY.float()
@@ -79,19 +70,11 @@ def test_modules_agree_with_the_functions():
     )
 
 
-def test_concat_initializes_its_matrix_as_one():
-    torch.manual_seed(0)
-    one = ConcatScore(40, 60, 30).matrix
-    assert 0.09 < one.abs().max().item() <= 0.1
-
-
 @pytest.mark.refusal
 def test_widths_that_do_not_fit_are_refused():
     general, concat, v = draw((11, 7), (13, 17), (13,))
     with pytest.raises(ValueError, match="query is 7 wide and the key 11"):
         dot_scores(QUERY, KEY)
-    with pytest.raises(ValueError, match="query is 7 wide and the key 11"):
-        DotScore(7, 11)
     with pytest.raises(ValueError, match=r"W is \(11, 7\).*\(7, 11\) wide"):
         general_scores(QUERY, KEY, general)
     with pytest.raises(ValueError, match=r"width 17 but.*7 \+ 11 = 18"):
@@ -194,10 +177,3 @@ def test_a_predicted_window_multiplies_by_the_gaussian():
             wanted = torch.zeros(11)
             wanted[inside] = scores[b, t, inside].softmax(-1) * torch.tensor(near)
             torch.testing.assert_close(weights[b, t], wanted)
-
-
-def test_the_center_gets_its_gradient_from_the_gaussian_alone():
-    attention = PredictiveAttention(GeneralScore(8, 8), 8, 5, reach=2)
-    context, _ = call(attention)
-    context.square().sum().backward()
-    assert attention.predict[0].weight.grad.abs().sum() > 0

@@ -23,10 +23,8 @@ from attnbook.attention.multi_head import (
     multi_head_loop,
     split_heads,
 )
-from attnbook.attention.recurrent import DotScore, GlobalAttention
 from attnbook.attention.scaled_dot_product import (
     attend,
-    attend_gradient,
     attend_in_query_chunks,
 )
 from attnbook.attention.sparse import attend_block_sparse
@@ -163,37 +161,6 @@ def repeat_groups(groups):
     return call
 
 
-def with_lengths(query, key, value, mask=None):
-    """Chapter 3's global attention; it knows lengths, not masks."""
-    B, H, T, D = query.shape
-    lengths = torch.full((B,), key.shape[2]) if mask is None else mask.sum(-1)
-    lengths = lengths.view(B, 1).expand(B, H).flatten()
-    context, _ = GlobalAttention(DotScore(D, D))(
-        query.flatten(0, 1) * D**-0.5,
-        *(x.flatten(0, 1) for x in (key, value)),
-        lengths,
-    )
-    return context.view(B, H, T, -1)
-
-
-class ByHand(torch.autograd.Function):
-    """`attend` forwards, and the gradient that chapter 4 derives backwards."""
-
-    @staticmethod
-    def forward(ctx, query, key, value, mask):
-        ctx.save_for_backward(query, key, value, mask)
-        return attend(query, key, value, mask)
-
-    @staticmethod
-    def backward(ctx, upstream):
-        query, key, value, mask = ctx.saved_tensors
-        return *attend_gradient(query, key, value, upstream, mask), None
-
-
-def gradient_by_hand(query, key, value, mask=None):
-    return ByHand.apply(query, key, value, mask)
-
-
 def in_blocks(query, key, value, mask=None):
     if mask is None:
         mask = torch.ones(1, 1, dtype=torch.bool)
@@ -290,8 +257,6 @@ LENGTHS = ("none", "causal", "padding", "causal and padding")
 IMPLEMENTATIONS = {
     "one by one": Implementation(one_by_one, bias=True),
     "F.scaled_dot_product_attention": Implementation(torch_sdpa, bias=True),
-    "gradient by hand": Implementation(gradient_by_hand),
-    "global attention": Implementation(with_lengths, masks=("none", "padding")),
     "multi-head loop": Implementation(with_heads(multi_head_loop)),
     "multi-head": Implementation(with_heads(multi_head)),
     "multi-query": Implementation(grouped(grouped_query, 1), groups=1),

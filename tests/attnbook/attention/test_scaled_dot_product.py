@@ -53,12 +53,6 @@ def test_weights_are_the_formula(mask, bias, scale):
     torch.testing.assert_close(output, ours @ VALUE)
 
 
-def test_leading_axes_broadcast():
-    one_key = attend(QUERY[:, None], KEY[0], VALUE[0])
-    assert one_key.shape == (2, 1, 3, 11)
-    torch.testing.assert_close(one_key[1, 0], attend(QUERY[1:], KEY[:1], VALUE[:1])[0])
-
-
 def test_half_precision_survives_products_beyond_its_range():
     query = torch.full((1, 64), 100.0, dtype=torch.float16)
     key = torch.stack([query[0], query[0] * 0.99])

@@ -1,13 +1,9 @@
-"""Joint, spatial and temporal attention, compared with masks."""
+"""Spatial and temporal attention, compared with masks."""
 
 import pytest
-import torch
 
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.attention.space_time import (
-    JointAttention,
-    SpaceAttention,
-    TimeAttention,
     attend_over_space,
     attend_over_time,
     count_factorized_scores,
@@ -17,22 +13,18 @@ from attnbook.attention.space_time import (
 )
 from precision import assert_equals_reference, draw
 
-B, H, T, N, D, E, C = 2, 3, 5, 7, 4, 6, 12
+B, H, T, N, D, E = 2, 3, 5, 7, 4, 6
 KINDS = {
-    "joint": (None, JointAttention, None),
-    "space": (attend_over_space, SpaceAttention, same_frame_mask(T, N)),
-    "time": (attend_over_time, TimeAttention, same_place_mask(T, N)),
+    "space": (attend_over_space, same_frame_mask(T, N)),
+    "time": (attend_over_time, same_place_mask(T, N)),
 }
-KIND = pytest.mark.parametrize("kind", KINDS)
-
-
 INPUTS = (B, H, T, N, D), (B, H, T, N, D), (B, H, T, N, E)
 
 
-@pytest.mark.parametrize("kind", ["space", "time"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_is_joint_attention_with_a_mask(kind):
     """Forwards and backwards, against the reference implementation."""
-    function, _, mask = KINDS[kind]
+    function, mask = KINDS[kind]
     *inputs, upstream = draw(*INPUTS, (B, H, T, N, E))
 
     def masked(*inputs):
@@ -40,27 +32,6 @@ def test_each_kind_is_joint_attention_with_a_mask(kind):
         return output.unflatten(2, (T, N))
 
     assert_equals_reference(function, masked, inputs, upstream)
-
-
-@KIND
-def test_each_layer_is_multi_head_attention_with_a_mask(kind):
-    _, layer, mask = KINDS[kind]
-    torch.manual_seed(0)
-    model = layer(C, H).double()
-    (x,) = draw((B, T, N, C))
-    output, weights = model(x, need_weights=True)
-    wanted, all_weights = model.attention(x.flatten(1, 2), mask=mask, need_weights=True)
-    torch.testing.assert_close(output, wanted.unflatten(1, (T, N)))
-    torch.testing.assert_close(model(x), output)
-    table = all_weights.unflatten(2, (T, N)).unflatten(4, (T, N))
-    if kind == "joint":
-        torch.testing.assert_close(weights, all_weights)
-    elif kind == "space":
-        wanted = table.diagonal(dim1=2, dim2=4).permute(0, 4, 1, 2, 3)
-        torch.testing.assert_close(weights.unflatten(0, (B, T)), wanted)
-    else:
-        wanted = table.diagonal(dim1=3, dim2=5).permute(0, 4, 1, 2, 3)
-        torch.testing.assert_close(weights.unflatten(0, (B, N)), wanted)
 
 
 def test_counted_scores_are_those_of_the_masks():

@@ -5,12 +5,10 @@ import torch
 
 from attnbook.data.digits import (
     CANVAS,
-    bounce,
     draw_cluttered_digits,
     draw_which_digit,
     find_box,
     load_digits,
-    render_clips,
     shrink_digits,
 )
 
@@ -52,6 +50,7 @@ def test_the_digit_is_whole_in_its_box_and_clutter_is_elsewhere():
     images, labels = load_digits("test")
     drawn = draw_cluttered_digits(images, labels, 20, rng())
     assert drawn.images.shape == (20, 1, CANVAS, CANVAS)
+    lighter = 0
     for canvas, label, box in zip(*drawn, strict=True):
         top, left, bottom, right = box.tolist()
         assert 0 <= top < bottom <= CANVAS and 0 <= left < right <= CANVAS
@@ -62,34 +61,12 @@ def test_the_digit_is_whole_in_its_box_and_clutter_is_elsewhere():
             digit = image[first:last, start:end]
             if digit.shape == part.shape:
                 found.append(bool((digit <= part).all()))
+                lighter += int(found[-1] and bool((digit < part).any()))
         assert any(found)
         rest = canvas[0].clone()
         rest[top:bottom, left:right] = 0.0
         assert (rest > 0.7).sum() > 20
-
-
-def test_the_smallest_box_touches_light_pixels_on_each_side():
-    image = torch.zeros(6, 7, dtype=torch.uint8)
-    image[2, 3] = image[4, 1] = 200
-    assert find_box(image) == (2, 1, 5, 4)
-
-
-def test_a_bouncing_digit_turns_back_at_the_borders():
-    found = bounce(3 + 2 * torch.arange(6), room=5)
-    assert found.tolist() == [3, 5, 3, 1, 1, 3]
-    assert bounce(3 - torch.arange(6), room=5).tolist() == [3, 2, 1, 0, 1, 2]
-
-
-def test_digits_are_drawn_at_their_positions_and_enter_at_the_opposite_border():
-    digits = DIGITS[:2][:, None].expand(-1, 3, -1, -1)  # (B, T, D, D)
-    position = torch.tensor([[[0, 0], [2, 3], [6, 5]], [[4, 4], [0, 8], [8, 0]]])
-    frames = render_clips(digits, position, size=9)
-    for b in range(2):
-        for t in range(3):
-            wanted = torch.zeros(9, 9)
-            wanted[:5, :5] = DIGITS[b]
-            wanted = wanted.roll(position[b, t].tolist(), (0, 1))
-            assert torch.equal(frames[b, t], wanted)
+    assert lighter  # where two overlap, the lighter pixel counts
 
 
 def test_a_shrunk_image_has_the_means_of_squares():
@@ -107,6 +84,7 @@ def test_readable_frames_show_the_digit_and_the_others_its_pixels():
         digit = DIGITS[clips.label[b]]
         for t in range(5):
             row, column = clips.position[b, t].tolist()
+            assert 0 <= row <= 7 and 0 <= column <= 7
             square = slice(row, row + 5), slice(column, column + 5)
             shown = clips.frames[b, t][square]
             assert torch.equal(shown, digit) == bool(clips.readable[b, t])
@@ -115,6 +93,8 @@ def test_readable_frames_show_the_digit_and_the_others_its_pixels():
             wanted[square] = True
             assert torch.equal(clips.inside[b, t], wanted)
     assert (clips.frames[~clips.inside] == 0).all()
+    step = clips.position.diff(dim=1).abs()
+    assert step.amax() == 2 and (step[:, :1] == step[:, 1:2]).any()
 
 
 @pytest.mark.refusal
@@ -126,10 +106,6 @@ def test_readable_frames_show_the_digit_and_the_others_its_pixels():
         (
             lambda: draw_which_digit(DIGITS, LABELS, 2, rng(), frames=5, readable=6),
             "6 readable frames .* clips of 5 frames",
-        ),
-        (
-            lambda: draw_which_digit(DIGITS, LABELS, 2, rng(), size=3),
-            "5 by 5 pixels .* 3 by 3",
         ),
     ],
 )

@@ -3,13 +3,7 @@
 import pytest
 import torch
 
-from attnbook.data.emoji import (
-    ARTISTS,
-    Emoji,
-    index_words,
-    list_emoji,
-    load_emoji,
-)
+from attnbook.data.emoji import ARTISTS, list_emoji, load_emoji
 
 
 @pytest.mark.parametrize("artist", ARTISTS)
@@ -23,24 +17,7 @@ def test_every_artist_drew_every_emoji_in_its_colors_and_the_right_way_up(artist
     assert tree[:10].sum() > tree[10:].sum()  # the crown is above the trunk
 
 
-def test_every_emoji_has_a_name_and_a_character_of_its_own():
-    emoji = list_emoji()
-    assert emoji[0] == Emoji("🐶", "dog", "animal")
-    assert len({x.name for x in emoji}) == len({x.character for x in emoji}) == 144
-    assert all(1 <= len(x.name.split()) <= 2 for x in emoji)
-
-
 @pytest.mark.refusal
 def test_an_unknown_artist_is_refused():
     with pytest.raises(ValueError, match=r"no artist 'apple', only \['twitter'"):
         load_emoji("apple")
-
-
-def test_a_name_of_one_word_consists_of_it_twice():
-    words, ids = index_words()
-    names = [x.name for x in list_emoji()]
-    assert words["dog"] == ids[names.index("dog")][0]
-    assert ids[names.index("dog")].unique().numel() == 1
-    apple = ids[names.index("red apple")].tolist()
-    assert apple == [words["red"], words["apple"]]
-    assert ids.amax() == len(words) - 1

@@ -38,16 +38,6 @@ def test_another_file_is_refused_with_both_sizes_and_sums(folder):
         read_file("numbers.txt", folder)
 
 
-@pytest.mark.refusal
-def test_a_missing_and_an_unlisted_file_are_named(folder):
-    (folder / "numbers.txt").unlink()
-    (folder / "letters.txt").write_bytes(b"a")
-    with pytest.raises(ValueError, match=r"^numbers\.txt is listed in"):
-        read_file("numbers.txt", folder)
-    with pytest.raises(ValueError, match=r"'letters\.txt' is not listed"):
-        read_file("letters.txt", folder)
-
-
 def test_every_file_is_listed_with_its_checksum():
     names = {p.relative_to(FILES).as_posix() for p in FILES.rglob("*") if p.is_file()}
     lines = (FILES / "SHA256SUMS").read_text().splitlines()

@@ -88,12 +88,3 @@ def test_unknown_examples_and_characters_are_refused():
         grammar.load_short(9)
     with pytest.raises(ValueError, match=r"^'Ж' in 'Open Ж' .* 'en'$"):
         libreoffice.split_into_pieces("Open Ж", "en")
-
-
-def test_a_seed_gives_the_same_distinct_sentences_of_the_lengths_asked_for():
-    drawn = grammar.sample_pairs(50, seed=3, shortest=5, longest=8)
-    assert drawn == grammar.sample_pairs(50, seed=3, shortest=5, longest=8)
-    assert len({pair.source for pair in drawn}) == 50
-    assert all(5 <= len(pair.source) <= 8 for pair in drawn)
-    with pytest.raises(ValueError, match=r"from 1 to \d+.* not 100000"):
-        grammar.sample_pairs(100_000, seed=0)

@@ -4,10 +4,7 @@ import pytest
 import torch
 
 from attnbook.diagnose.intervals import (
-    crop_keys,
     find_peak_times,
-    mark_intervals,
-    measure_mass_inside,
     share_peaks_inside,
 )
 
@@ -22,14 +19,6 @@ WEIGHTS = torch.tensor(
 )
 
 
-def test_a_key_is_inside_if_its_middle_is():
-    marked = mark_intervals(INTERVALS, 10, STEP)
-    assert marked[0].nonzero().flatten().tolist() == [2, 3]
-    assert marked[1].nonzero().flatten().tolist() == [6, 7, 8]
-    (marked,) = mark_intervals(torch.tensor([[0.24, 0.44]]), 10, STEP)
-    assert marked.nonzero().flatten().tolist() == [2, 3]
-
-
 def test_one_of_two_peaks_is_inside():
     times = find_peak_times(WEIGHTS, STEP)
     torch.testing.assert_close(times, torch.tensor([0.35, 0.35]))
@@ -38,17 +27,6 @@ def test_one_of_two_peaks_is_inside():
     assert share_peaks_inside(heads, INTERVALS).tolist() == [0.5, 1.0]
     # An interval has its begin and not its end.
     assert share_peaks_inside(torch.tensor([0.4, 0.6]), INTERVALS) == 0.5
-
-
-def test_the_mass_inside_is_the_mean_over_the_queries():
-    found = measure_mass_inside(WEIGHTS, INTERVALS, STEP)
-    torch.testing.assert_close(found, torch.tensor((0.7 + 0.4) / 2))
-
-
-def test_cropped_weights_sum_to_1():
-    found = crop_keys(WEIGHTS, 7)
-    assert found.shape == (2, 7)
-    torch.testing.assert_close(found[0], WEIGHTS[0, :7] / 0.9)
 
 
 @pytest.mark.refusal

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attnbook.flash.options import Options
-from attnbook.flash.sizes import SHARED, TileSizes
+from attnbook.flash.sizes import SHARED
 from kernel_runs import COMPILED
 
 pytestmark = COMPILED
@@ -72,14 +72,6 @@ def test_all_options_together_compile(way):
     assert compile_pass((8, 9), way, 64, torch.bfloat16, options)
 
 
-@pytest.mark.parametrize(
-    "shapes", [{"T": 1, "S": 1, "H": 1, "G": 1, "B": 1}, {"D": 80, "E": 48}]
-)
-def test_odd_shapes_compile(shapes):
-    """Triton compiles anew where a number is 1, or no multiple of 16."""
-    assert compile_pass((8, 9), "forward", **shapes)
-
-
 # Decoding.
 
 PAGE = 16
@@ -131,50 +123,3 @@ def test_decoding_kernels_load_ahead_and_multiply_nothing_twice(
     assert re.findall(BUFFERS, attend.ttgir) == (["2", "2"] if modern else [])
     # The four warps share the keys, not the few queries: one product each.
     assert {*re.findall(SHARES, attend.ttgir)} == ({"[1, 4]"} if modern else set())
-
-
-class FakeGpu:
-    multi_processor_count = 132
-
-
-@pytest.mark.parametrize(
-    ("tiles", "keys", "parts"),
-    [
-        (256, 8192, 5),  # 1,280 programs for 132 multiprocessors
-        (8, 32 * 1024, 64),  # no more than 64
-        (8, 4096, 16),  # 256 keys in each
-    ],
-)
-def test_parts_are_as_many_as_occupy_the_gpu(monkeypatch, tiles, keys, parts):
-    from attnbook.flash.decoding_kernels import choose_parts
-
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: FakeGpu)
-    assert choose_parts(torch.device("cuda"), tiles, keys) == parts
-
-
-def test_a_launch_of_decoding_reads_no_number_of_a_tensor(monkeypatch):
-    """On the device "meta" no length and no page number can be read."""
-    from triton.runtime.jit import JITFunction
-
-    from attnbook.flash import decoding_kernels
-
-    grids = []
-    monkeypatch.setattr(
-        JITFunction, "__getitem__", lambda _, grid: lambda *a, **k: grids.append(grid)
-    )
-    B, H, G, parts = 2, 40, 2, 3
-    query, pool = (
-        torch.empty(*shape, dtype=torch.float16, device="meta")
-        for shape in ((B, H, 1, 64), (9, G, PAGE, 64))
-    )
-    table, lengths = (
-        torch.empty(*shape, dtype=torch.int64, device="meta")
-        for shape in ((B, 4), (B,))
-    )
-    tile = TileSizes(16, 16, 4, 1)
-    output = decoding_kernels.decode(
-        query, pool, pool, lengths, table, 0.1, parts, tile
-    )
-    assert output.shape == (B, H, 1, 64)
-    # The 20 heads of a group are the rows of two tiles.
-    assert grids == [(B * G * 2 * 2,), (B * H,)]

@@ -70,27 +70,12 @@ def test_an_unmasked_nan_surfaces_and_a_masked_out_one_does_not():
     assert output[1].isfinite().all()
 
 
-def test_sequences_4_gib_apart_are_read_correctly():
-    """Two texts that lie 4 GiB apart, of which a few pages are touched."""
-    try:
-        far = torch.empty(2**32 + 4096, dtype=torch.int8).view(torch.float16)
-    except RuntimeError:
-        pytest.skip("this machine does not lend 4 GiB that nobody uses")
-    apart = far.as_strided((2, 1, 5, 4), (2**31 + 64, 20, 4, 1))
-    near = torch.randn(2, 1, 5, 4, generator=torch.Generator().manual_seed(0))
-    apart.copy_(near)
-    near = near.half()
-    assert torch.equal(
-        flash_attention(apart, apart, apart), flash_attention(near, near, near)
-    )
-
-
 Z = torch.zeros
 FITTING = {"query": Z(2, 2, 5, 4), "key": Z(2, 1, 7, 4), "value": Z(2, 1, 7, 3)}
 REFUSED = [
     ({"query": Z(2, 5, 4)}, r"query must have 4 axes .* but has 3: \(2, 5, 4\)"),
-    ({"key": Z(2, 1, 7, 4, device="meta")}, "query is on cpu but key on meta"),
-    ({"value": Z(2, 1, 7, 3).half()}, "torch.float32 but value torch.float16"),
+    ({"key": Z(2, 1, 7, 4, device="meta")}, "on cpu, but key .* on meta"),
+    ({"value": Z(2, 1, 7, 3).half()}, "query is torch.float32 .* torch.float16"),
     (
         {n: x.int() for n, x in FITTING.items()},
         "query is torch.int32, but must be float16",
@@ -103,7 +88,7 @@ REFUSED = [
         "2 heads do not divide into 3 groups",
     ),
     ({"key": Z(2, 1, 0, 4), "value": Z(2, 1, 0, 3)}, "T = 5 queries, S = 0 keys"),
-    ({"value": Z(2, 1, 7, 0)}, "value are 0 wide, but must be at least 1"),
+    ({"value": Z(2, 1, 7, 0)}, "E = 0 wide"),
     ({"window": 0}, "at least 1, not 0"),
     ({"window": 2.5}, "at least 1, not 2.5"),
     ({"softcap": 0.0}, "softcap must be a finite number above 0.0, not 0.0"),
@@ -112,17 +97,13 @@ REFUSED = [
     *[*BAD_LENGTHS.values(), *LENGTHS_BEYOND_7.values()],
     (
         {"key_lengths": Z(2, dtype=torch.int32, device="meta")},
-        "keys are on cpu but key_lengths on meta",
+        "on cpu, but are .* on meta",
     ),
     (
         {"alibi_slopes": torch.ones(3)},
-        r"must be \(2,\) or \(2, 2\), but are \(3,\)",
+        r"\(2,\) or \(2, 2\) on cpu, but are .* \(3,\)",
     ),
-    ({"alibi_slopes": torch.ones(2).int()}, "floating point, but are torch.int32"),
-    (
-        {"alibi_slopes": torch.ones(2, device="meta")},
-        "query is on cpu but alibi_slopes on meta",
-    ),
+    ({"alibi_slopes": torch.ones(2).int()}, "floating point .* but are torch.int32"),
     (
         {"alibi_slopes": torch.ones(2, requires_grad=True)},
         "requires_grad=True, but only query, key and value",

@@ -1,11 +1,10 @@
-"""`flash_attention` under autograd, torch.func, torch.compile and capture."""
+"""`flash_attention` under autograd, torch.compile and capture."""
 
 import sys
 from dataclasses import replace
 
 import pytest
 import torch
-from torch.func import grad, vjp, vmap
 
 from attnbook.flash import flash_attention, operators
 from attnbook.flash.options import Options
@@ -33,42 +32,6 @@ def expected(title):
     return run_with_gradients(
         lambda *x: compute_reference(*x, options), inputs, upstream
     )
-
-
-@pytest.mark.parametrize("title", SOME)
-def test_torch_func_has_its_gradients(title):
-    inputs, upstream, call = made(title)
-    output, back = vjp(call, *inputs)
-    torch.testing.assert_close([output, *back(upstream)], expected(title))
-    found = grad(lambda *x: (call(*x) * upstream).sum(), argnums=(0, 1, 2))
-    torch.testing.assert_close([*found(*inputs)], expected(title)[1:])
-
-
-def test_vmap_computes_each_batch_and_its_gradients():
-    inputs, upstream, call = made(ALL)
-    many = [torch.stack([x, x + 1, 2 * x]) for x in inputs]
-    each = list(zip(*many, strict=True))
-    torch.testing.assert_close(vmap(call)(*many), torch.stack([call(*x) for x in each]))
-    one = grad(lambda *x: (call(*x) * upstream).sum(), argnums=(0, 1, 2))
-    found = zip(*vmap(one)(*many), strict=True)
-    torch.testing.assert_close([*found], [one(*x) for x in each])
-
-
-def test_vmap_over_slopes_alone_and_over_another_axis():
-    (query, key, value), _, _ = made("alibi")
-    slopes = torch.randn(
-        3, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64
-    )
-
-    def call(query, slopes):
-        return flash_attention(query, key, value, alibi_slopes=slopes)
-
-    wanted = torch.stack([call(query, s) for s in slopes])
-    torch.testing.assert_close(
-        vmap(call, in_dims=(None, 1))(query, slopes.mT.contiguous()), wanted
-    )
-    queries = query[:, None].expand(-1, 3, -1, -1, -1)
-    torch.testing.assert_close(vmap(call, in_dims=(1, 0))(queries, slopes), wanted)
 
 
 @pytest.mark.parametrize("name", ["key_lengths", "alibi_slopes"])

@@ -47,9 +47,6 @@ def test_masks_of_a_batch_have_its_axis():
     mask = masks.padding(lengths, 5)
     assert mask.shape == (3, 1, 1, 5)
     assert mask.sum(-1).flatten().tolist() == [0, 3, 5]
-    mask = masks.prefix(2, 5, torch.tensor([4, 5]))
-    assert mask.shape == (2, 1, 2, 5)
-    assert torch.equal(mask[0, 0], masks.causal(2, 5)) and mask[1].all()
     ids = torch.tensor([[0, 0, 1], [4, 7, 4]])
     assert torch.equal(masks.document(ids)[:, 0], ids[:, :, None] == ids[:, None])
 
@@ -65,7 +62,7 @@ LAYOUT = torch.tensor([[True, False], [True, True]])
 RULES = {
     "padding": rules.padding(torch.tensor([2, 4])),
     "dilated": rules.dilated(3, 5, 2, 2),
-    "prefixes": rules.prefix(3, 5, torch.tensor([0, 4])),
+    "prefix": rules.prefix(3, 5, 4),
     "document": rules.document(torch.tensor([[0, 0, 0, 1, 1], [2, 3, 3, 3, 3]])),
     "block_sparse": rules.block_sparse(LAYOUT, 3),
     "global_tokens": rules.global_tokens(3, 5, [0, 3]),
@@ -118,18 +115,11 @@ def test_a_rule_is_covered_by_the_fewest_blocks(rule):
         assert mask[rows, m * size : (m + 1) * size].any()
 
 
-def test_random_blocks_are_new_ones_and_depend_on_the_seed_alone():
+def test_random_blocks_are_new_ones_as_many_as_wanted_or_left():
     taken = layouts.bigbird_layout(11, 1, 1, 0, seed=0)
-    found = layouts.random_layout(taken, 3, seed=5)
+    found = layouts.random_layout(taken, 8, seed=5)
     assert not (found & taken).any()
-    assert torch.equal(found.sum(-1), (~taken).sum(-1).clamp(max=3))
-    torch.manual_seed(1)
-    before = torch.get_rng_state()
-    assert torch.equal(layouts.random_layout(taken, 3, seed=5), found)
-    assert torch.equal(torch.get_rng_state(), before)
-    assert not torch.equal(layouts.random_layout(taken, 3, seed=6), found)
-    whole = layouts.bigbird_layout(11, 1, 1, 3, seed=5)
-    assert torch.equal(whole, taken | found)
+    assert torch.equal(found.sum(-1), (~taken).sum(-1).clamp(max=8))
 
 
 def test_a_window_reaches_one_window_less_one_further_with_every_layer():
@@ -179,7 +169,6 @@ ONE = torch.ones(1, dtype=torch.bool)
         (lambda: masks.padding(torch.tensor([-1]), 5), "[-1]"),
         (lambda: masks.window(3, 3, 0), "size must be at least 1, but is 0"),
         (lambda: masks.dilated(3, 3, 1, 0), "step must be at least 1, but is 0"),
-        (lambda: masks.causal(-1, 3), "T is -1 and S is 3"),
         (lambda: masks.two_sided_window(3, 3, -2), "at least 0, but is -2"),
         (lambda: masks.global_tokens(3, 5, [0, 5]), "position 5 is not one of the 5"),
         (lambda: masks.block_sparse(torch.ones(2, 2), 2), "float32 of shape (2, 2)"),

@@ -41,14 +41,11 @@ def test_the_scores_name_the_heads():
     assert score_first_token(second)[1].item() == pytest.approx(1)
 
 
-@pytest.mark.parametrize(
-    "head, needed",
-    [((0, 0), True), ((0, 1), False), ((1, 0), True), ((1, 1), False)],
-)
-def test_ablation_finds_the_heads_that_are_needed(head, needed):
-    with ablate_heads(MODEL, [head]):
-        best = MODEL(IDS).argmax(-1)[0]
-    assert (best[5:8].tolist() != IDS[0, 6:].tolist()) == needed
+def test_ablation_finds_the_heads_that_are_needed():
+    for head in [(0, 0), (0, 1), (1, 0), (1, 1)]:
+        with ablate_heads(MODEL, [head]):
+            best = MODEL(IDS).argmax(-1)[0]
+        assert (best[5:8].tolist() == IDS[0, 6:].tolist()) == (head[1] == 1)
 
 
 def test_patching_the_previous_token_head_restores_the_prediction():
@@ -69,11 +66,6 @@ def test_patching_the_previous_token_head_restores_the_prediction():
             shares[head] = (difference(corrupted) + 1) / 2
     wanted = {(0, 0): 1, (0, 1): 0, (1, 0): 1, (1, 1): 0}
     assert shares == pytest.approx(wanted, abs=1e-5)
-    # The previous-token head matters where B and D stand, not at the end.
-    with patch_heads(MODEL, [(0, 0)], outputs, [2, 4]):
-        assert difference(corrupted) == pytest.approx(1, abs=1e-5)
-    with patch_heads(MODEL, [(0, 0)], outputs, [5]):
-        assert difference(corrupted) == pytest.approx(-1, abs=1e-5)
 
 
 @pytest.mark.refusal

@@ -7,13 +7,11 @@ import torch
 
 from attnbook import masks
 from attnbook.attention.multi_head import GroupedQueryAttention, MultiHeadAttention
-from attnbook.models.attention_only import METHODS, AttentionOnlyTransformer
 from attnbook.models.lookup_models import LookupModel
 from attnbook.models.transformer import (
     LanguageModel,
     QKNormAttention,
     Size,
-    transformer,
 )
 from leak_cases import DECODERS, LENGTHS, PREVIOUS, SOURCE, C, V, X
 
@@ -26,17 +24,9 @@ MODELS = {
     "MultiHeadAttention": (lambda: MultiHeadAttention(C, 3), MASKED),
     "GroupedQueryAttention": (lambda: GroupedQueryAttention(C, 3, 1), MASKED),
     "QKNormAttention": (lambda: QKNormAttention(C, 3), MASKED),
-    "Transformer": (lambda: transformer(V, V, SIZE), TRANSLATED),
     "LanguageModel": (lambda: LanguageModel(V, SIZE), (SYMBOLS,)),
     "LookupModel": (lambda: LookupModel(V, V, V, 7, 11), (PREVIOUS, SOURCE, SOURCE)),
     **{name: (make, TRANSLATED) for name, make in DECODERS.items()},
-    **{
-        f"AttentionOnlyTransformer, {name}": (
-            lambda name=name: AttentionOnlyTransformer(V, name, 16),
-            (SYMBOLS,),
-        )
-        for name in METHODS
-    },
 }
 
 

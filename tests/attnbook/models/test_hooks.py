@@ -8,9 +8,7 @@ from attnbook.attention.self_attention import causal_mask
 from attnbook.data.vocabulary import PAD
 from attnbook.models.hooks import (
     ablate_heads,
-    average_outputs,
     collect_maps,
-    edit_heads,
     find_attention_layers,
     patch_heads,
     record_heads,
@@ -72,20 +70,10 @@ def run(model, ids=IDS):
     return model(ids)
 
 
-def test_layers_of_encoder_and_decoder_are_found():
-    found = find_attention_layers(transformer(V, V, Size(C, H, 10, 2)))
-    assert [name.rpartition(".")[2] for name in found] == [
-        *["attention"] * 2,
-        *["attention", "cross"] * 2,
-    ]
-
-
 def test_an_ablated_head_has_no_columns_in_the_output_projection(model):
     before = run(model)
     with ablate_heads(model, [(1, 3), (2, 0)]):
         ablated = run(model)
-    with pytest.raises(RuntimeError), ablate_heads(model, [(0, 0)]):
-        raise RuntimeError
     assert torch.equal(run(model), before)
     with torch.no_grad():
         model.blocks[1].attention.output.weight[:, 3 * D : 4 * D] = 0
@@ -106,32 +94,11 @@ def test_recorded_outputs_are_weights_times_values(model):
     torch.testing.assert_close(outputs[0][0], weights @ value)
 
 
-def test_an_edit_gets_and_returns_the_output_of_its_head(model):
-    seen = []
-
-    def double(output):
-        seen.append(output.clone())
-        return 2 * output
-
-    with (
-        record_heads(model) as before,
-        edit_heads(model, {(1, 2): double}),
-        record_heads(model) as after,
-    ):
-        run(model)
-    torch.testing.assert_close(seen[0], before[1][0][:, 2])
-    torch.testing.assert_close(after[1][0][:, 2], 2 * seen[0])
-    torch.testing.assert_close(after[1][0][:, 3], before[1][0][:, 3])
-    torch.testing.assert_close(after[0][0], before[0][0])
-
-
 def test_mean_ablation_replaces_by_the_mean(model):
     with record_heads(model) as outputs:
         run(model)
         run(model, OTHER)
-    mean = average_outputs(outputs)
-    both = torch.cat(outputs[2], dim=0)
-    torch.testing.assert_close(mean[2], both.mean(dim=(0, 2)))
+    mean = [torch.cat(calls).mean(dim=(0, 2)) for calls in outputs]
     with ablate_heads(model, [(2, 1)], mean), record_heads(model) as after:
         run(model)
     torch.testing.assert_close(
@@ -160,8 +127,6 @@ def test_heads_that_are_not_there_are_refused(model):
         ablate_heads(model, [(L, 0)]).__enter__()
     with pytest.raises(ValueError, match=r"no head 5 in layer 1.* has 5 heads"):
         ablate_heads(model, [(1, H)]).__enter__()
-    with pytest.raises(ValueError, match="no head -1 in layer 1"):
-        ablate_heads(model, [(1, -1)]).__enter__()
     with pytest.raises(ValueError, match="Linear has no attention layer"):
         find_attention_layers(nn.Linear(2, 3))
 
@@ -177,10 +142,3 @@ def test_lists_of_other_lengths_and_shapes_are_refused(model):
         run(model)
     with pytest.raises(ValueError, match=r"2 layers are given.* has 3"):
         patch_heads(model, [(0, 0)], other[:2])
-    with pytest.raises(ValueError, match=r"1 layers are given.* has 3"):
-        ablate_heads(model, [(0, 0)], average_outputs(other)[:1])
-    with (
-        pytest.raises(ValueError, match="layer 0 of 3 did not run"),
-        record_heads(model) as nothing,
-    ):
-        average_outputs(nothing)

@@ -102,16 +102,12 @@ def test_a_model_of_the_hub_is_that_revision_and_checksum(folder, monkeypatch):
         load_from_hub("a/b", "c0ffee", "0" * 64)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_both_generations_of_configurations_are_read():
+    for change in (
         {"rope_theta": 1.0, "rope_parameters": {"rope_theta": 500}},
         {"rope_scaling": {"rope_type": "default"}, "head_dim": 6},
-    ],
-    ids=str,
-)
-def test_both_generations_of_configurations_are_read(change):
-    assert read_llama_config(THEIRS | change) == CONFIG
+    ):
+        assert read_llama_config(THEIRS | change) == CONFIG
 
 
 @pytest.mark.refusal
@@ -122,7 +118,6 @@ def test_both_generations_of_configurations_are_read(change):
         ({"attention_bias": True}, "attention_bias True, but .* needs False"),
         ({"rope_scaling": {"type": "yarn"}}, "rope_type 'yarn'"),
         ({"head_dim": 8}, "8 wide, but 3 heads .* width 18 must be 6"),
-        ({"vocab_size": 0}, "symbols must be at least 1, not 0"),
     ],
 )
 def test_a_configuration_of_another_model_is_refused(change, message):
@@ -131,64 +126,9 @@ def test_a_configuration_of_another_model_is_refused(change, message):
 
 
 @pytest.mark.refusal
-def test_a_configuration_without_a_size_is_refused():
-    del (values := dict(THEIRS))["hidden_size"]
-    with pytest.raises(ValueError, match="no 'hidden_size'"):
-        read_llama_config(values)
-
-
-def replace(folder):
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-1] + b"\0")
-
-
-@pytest.mark.refusal
-def test_a_file_with_another_checksum_is_refused(folder):
-    wanted = get_sha256(folder)
-    replace(folder)
-    size = (folder / "model.safetensors").stat().st_size
-    message = f"has {size:,} bytes and the SHA-256 {get_sha256(folder)}, not "
-    with pytest.raises(ValueError, match=message + wanted):
-        read_llama_folder(folder, wanted)
-
-
-@pytest.mark.refusal
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_a_missing_file_is_named(folder, name):
-    wanted = get_sha256(folder)
-    (folder / name).unlink()
-    with pytest.raises(ValueError, match=f"there is no file .*{name}"):
-        read_llama_folder(folder, wanted)
-
-
-def lose(tensors):
-    del tensors["model.layers.1.mlp.up_proj.weight"]
-
-
-def add(tensors):
-    tensors["model.layers.2.mlp.up_proj.weight"] = torch.ones(5, 18)
-
-
-def narrow(tensors):
-    tensors["model.norm.weight"] = torch.ones(11)
-
-
-def untie(tensors):
-    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] + 1
-
-
-@pytest.mark.refusal
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lose, r"no weight 'model.layers.1.mlp.up_proj.weight', but 2 blocks"),
-        (add, r"'model.layers.2.mlp.up_proj.weight', .* of 2 blocks has no"),
-        (narrow, r"'model.norm.weight' has shape \(11,\) for .* \(18,\)"),
-        (untie, "'lm_head.weight' differs from 'model.embed_tokens.weight'"),
-    ],
-)
-def test_weights_that_do_not_fit_are_refused(damage, message):
+def test_an_output_layer_of_its_own_is_refused():
     tensors = rename(build_decoder(CONFIG))
-    damage(tensors)
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] + 1
+    message = "'lm_head.weight' differs from 'model.embed_tokens.weight'"
     with pytest.raises(ValueError, match=message):
         convert_llama_weights(tensors, CONFIG)

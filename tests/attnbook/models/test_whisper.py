@@ -10,11 +10,8 @@ import torch
 
 from attnbook.models.whisper import (
     RATE,
-    hertz_to_mel,
-    keep_memory_projections,
     log_mel_spectrogram,
     make_mel_filters,
-    mel_to_hertz,
 )
 from tiny_whisper import CONFIG, build
 
@@ -32,41 +29,12 @@ def test_the_outputs_have_the_documented_shapes():
     torch.testing.assert_close(weights.sum(dim=-1), ones)
 
 
-def test_an_odd_number_of_frames_is_rounded_up():
-    states = build().encoder(SPECTROGRAM[..., :7])
-    assert states.shape == (B, 4, CONFIG.width)
-
-
 def test_a_later_token_does_not_change_earlier_logits():
     model, changed = build(), IDS.clone()
     changed[:, -1] = (changed[:, -1] + 1) % CONFIG.symbols
     before, after = (model(SPECTROGRAM, ids)[0] for ids in (IDS, changed))
     assert torch.equal(before[:, :-1], after[:, :-1])
     assert not torch.equal(before[:, -1], after[:, -1])
-
-
-def test_all_weights_have_gradients():
-    model = build()
-    model(SPECTROGRAM, IDS)[0].square().sum().backward()
-    for name, p in model.named_parameters():
-        assert p.grad is not None, name
-        # A shift of all keys does not change the weights: its gradient is 0.
-        assert name.endswith("key.bias") or p.grad.abs().max() > 1e-6, name
-
-
-@torch.no_grad()
-def test_kept_projections_are_used_for_the_same_memory_only():
-    decoder = build().decoder
-    one, other = torch.randn(2, 1, 4, CONFIG.width, generator=RNG)
-    ids = IDS[:1]
-    wanted = [decoder(ids, memory)[0] for memory in (one, one, other, one)]
-    with keep_memory_projections(decoder):
-        layer = decoder.blocks[0].cross.key
-        assert layer(one) is layer(one)
-        found = [decoder(ids, memory)[0] for memory in (one, one, other, one)]
-    assert layer(one) is not layer(one)
-    for ours, theirs in zip(found, wanted, strict=True):
-        assert torch.equal(ours, theirs)
 
 
 @pytest.mark.refusal
@@ -82,24 +50,6 @@ def make_tone(hertz, seconds=0.5):
     return 0.5 * (torch.arange(int(seconds * RATE)) / RATE * hertz * math.tau).sin()
 
 
-def test_the_mel_scale_is_linear_then_logarithmic_and_has_an_inverse():
-    hertz = torch.tensor([0.0, 500.0, 1000.0, 6400.0])
-    mel = hertz_to_mel(hertz)
-    # 27 mels above the corner at 15 mels, the frequency is 6.4 times as high.
-    torch.testing.assert_close(mel, torch.tensor([0.0, 7.5, 15.0, 42.0]))
-    torch.testing.assert_close(mel_to_hertz(mel), hertz)
-
-
-def test_the_filters_are_triangles_of_equal_area():
-    filters = make_mel_filters(5, 4001)
-    area = filters.sum(dim=1) * RATE / 2 / 4000
-    torch.testing.assert_close(area, torch.ones(5), rtol=1e-3, atol=0)
-    peaks = filters.argmax(dim=1)
-    for row, peak in zip(filters, peaks, strict=True):
-        assert (row[:peak].diff() >= 0).all()
-        assert (row[peak:].diff() <= 0).all()
-
-
 @pytest.mark.parametrize("hertz", [440.0, 5000.0])
 def test_a_tone_is_loudest_in_its_band(hertz):
     found = log_mel_spectrogram(make_tone(hertz), RATE, seconds=1)
@@ -108,6 +58,11 @@ def test_a_tone_is_loudest_in_its_band(hertz):
     bin_ = round(hertz / (RATE / 2) * 200)
     wanted = filters[:, bin_].argmax()
     assert abs(int(found[:, 25].argmax()) - int(wanted)) <= 1
+    softer = log_mel_spectrogram(make_tone(hertz) / 10, RATE, seconds=1)
+    # A tenth of the amplitude is a hundredth of the power, divided by four.
+    torch.testing.assert_close(found.amax() - softer.amax(), torch.tensor(0.5))
+    area = make_mel_filters(5, 4001).sum(dim=1) * RATE / 2 / 4000
+    torch.testing.assert_close(area, torch.ones(5), rtol=1e-3, atol=0)
 
 
 def test_silence_after_the_sound_has_the_smallest_value():

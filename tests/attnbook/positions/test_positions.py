@@ -158,14 +158,6 @@ def test_a_permutation_of_columns_leads_from_one_pairing_to_the_other():
     assert not torch.allclose(rotate(x, positions), rotate_halves(x, positions))
 
 
-def test_each_sequence_of_a_batch_can_have_its_own_positions():
-    x = drawn(B, H, T, D)
-    positions = torch.stack([torch.arange(T), torch.arange(T) + 3])
-    together = rotate(x, positions[:, None])
-    for b in range(B):
-        torch.testing.assert_close(together[b], rotate(x[b : b + 1], positions[b])[0])
-
-
 def test_half_precision_distinguishes_large_positions():
     x = drawn(1, 1, 2, D)
     positions = torch.tensor([1000, 1001])  # alike in bfloat16

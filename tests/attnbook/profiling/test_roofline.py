@@ -4,7 +4,6 @@ from attnbook.profiling import roofline
 from attnbook.profiling.kernel_time import count_forward, predict_seconds
 from attnbook.profiling.roofline import (
     DEVICES,
-    EXPONENTIAL_RATES,
     MODELS,
     Machine,
     bound_seconds,
@@ -50,26 +49,6 @@ def test_the_ceilings_are_rates_of_what_was_done(monkeypatch):
     assert measure_machine() == Machine(2 * 512**3 / 0.5, 2 * 32e6 / 0.5)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_parameters_of_a_model_are_those_in_its_name(name):
-    block = MODELS[name].block
-    billions = {"7B": 7, "8B": 8, "70B": 70}
-    size = next((n for x, n in billions.items() if name.endswith(x)), None)
-    assert block.H * block.D == block.C
-    if size:  # embeddings come on top
-        assert 0.85 * size < block.L * block.weights / 1e9 < 1.02 * size
-
-
-@pytest.mark.parametrize("name", DEVICES)
-def test_a_devices_rates_clock_and_processors_agree(name):
-    """Operations of one multiprocessor's tensor cores in a cycle."""
-    device = DEVICES[name]
-    a_cycle = {"T4": 1024, "A100 SXM 80 GB": 2048, "B200 (HGX)": 8192}
-    rate = a_cycle.get(name, 4096) * device.processors * device.clock
-    assert rate == pytest.approx(device.rates[2], rel=0.005)
-    assert device.machine(2).ridge_point > device.machine(4).ridge_point > 9
-
-
 def test_the_calculator_adds_up():
     model, machine = MODELS["Llama 3 8B"].block, DEVICES["H100 SXM"].machine(2)
     sizes = Sizes(2, 32, 1024, 1024, 128, G=8, itemsize=2)
@@ -101,17 +80,6 @@ def test_each_ceiling_is_counted_by_hand():
         "products": 2 * pairs * (11 + 13) / 100,
         "exponentials": pairs,
     }
-
-
-def test_on_an_h100_exponentials_and_products_take_equally_long_at_width_64():
-    """Shah et al. (2024), section 3.1: half as long at width 128."""
-    machine = DEVICES["H100 SXM"].machine(2)
-    for D, share in (64, 1.0), (128, 0.5):
-        sizes = Sizes(1, 16, 4096, 4096, D, itemsize=2)
-        rate = EXPONENTIAL_RATES["H100 SXM"]
-        found = bound_seconds_by_ceiling(machine, rate, sizes)
-        ratio = found["exponentials"] / found["products"]
-        assert ratio == pytest.approx(share, rel=0.01)
 
 
 def test_a_small_kernel_is_counted_by_hand():
@@ -146,22 +114,6 @@ def test_a_prediction_is_computed_by_hand():
 
 
 @pytest.mark.refusal
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: DEVICES["T4"].machine(8), r"of 8 bytes: known are \[2, 4\]"),
-        (lambda: Machine(0, 1), "does 0 operations and moves 1"),
-        (
-            lambda: calculate(MODELS["Llama 2 7B"].block, MACHINE, "sleep", 1, 1, 4),
-            "the phase is 'sleep', none of",
-        ),
-        (
-            lambda: bound_seconds_by_ceiling(MACHINE, 0, ONE),
-            "computes 0 exponentials a second",
-        ),
-        (lambda: count_forward(ONE, 0, 4), "a tile of 0 by 4 scores is empty"),
-    ],
-)
-def test_what_is_unknown_or_impossible_is_refused(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+def test_an_unknown_phase_is_refused():
+    with pytest.raises(ValueError, match="the phase is 'sleep', none of"):
+        calculate(MODELS["Llama 2 7B"].block, MACHINE, "sleep", 1, 1, 4)

@@ -7,7 +7,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from attnbook.attention.multi_head import GroupedQueryAttention, grouped_query
 from attnbook.attention.scaled_dot_product import attend
-from attnbook.masks import causal
 from attnbook.profiling.allocations import (
     TrafficMeter,
     make_meta_tensor,
@@ -22,8 +21,6 @@ from attnbook.profiling.steps import (
     count_decoding_step,
     count_fused,
     count_fused_backward,
-    count_linear,
-    count_pairs,
     count_steps,
     count_tiled,
     find_crossover_length,
@@ -108,33 +105,6 @@ def test_the_fused_operations_are_those_that_pytorch_counts():
     assert behind == backwards - 9 * sizes.B * sizes.H * sizes.T * sizes.S
 
 
-def test_fused_moves_inputs_and_output_only():
-    sizes = Sizes(2, 3, 16, 16, 8)
-    shapes = (sizes.B, sizes.H, sizes.T, sizes.D)
-    given = [torch.randn(shapes) for _ in range(3)]
-    sdpa = torch.nn.functional.scaled_dot_product_attention
-    with TrafficMeter() as traffic:
-        sdpa(*given)
-    found = add_counts(count for _, count in traffic.steps)
-    once = count_fused(sizes)
-    assert found.read == once.read
-    sums = sizes.B * sizes.H * sizes.T * 4  # which it keeps for backward
-    assert found.written == once.written + sums
-
-
-@pytest.mark.parametrize(("T", "S"), [(5, 5), (3, 7), (7, 3)])
-def test_counted_pairs_equal_the_true_entries_of_the_mask(T, S):
-    assert count_pairs(T, S) == T * S
-    pairs = int(causal(T, S).sum())
-    assert count_pairs(T, S, causal=True) == pairs
-    fused, backward = (
-        count(Sizes(1, 1, T, S, 2), causal=True)
-        for count in (count_fused, count_fused_backward)
-    )
-    assert fused.flops == (4 * 2 + 5) * pairs + 2 * T
-    assert backward.flops == (10 * 2 + 9) * pairs
-
-
 def test_tiles_of_queries_read_the_keys_again_for_each_head():
     """3 tiles of at most 2 queries; 2 heads read their group's key and value."""
     sizes = Sizes(3, 4, 5, 7, 11, 13, G=2, itemsize=2)
@@ -195,13 +165,6 @@ def test_a_blocks_products_and_weights_are_those_of_its_modules(block):
     assert block.weights == sum(x.numel() for x in weights)
 
 
-def test_a_linear_layer_moves_rows_and_weights():
-    layer = nn.Linear(5, 3, bias=False, device="meta")
-    with torch.no_grad():
-        found = trace_call(lambda: layer(make_meta_tensor(7, 5)))
-    assert found == count_linear(7, 5, 3)
-
-
 def test_the_usual_block_crosses_at_six_widths():
     """Four square projections, and two matrices to four times the width."""
     C = 768
@@ -232,7 +195,6 @@ def test_the_cache_is_the_keys_and_values_of_all_layers():
         (lambda: Sizes(1, 1, 2.5, 1, 1), "T is 2.5"),
         (lambda: Sizes(1, 1, 1, True, 1), "S is True"),
         (lambda: Sizes(1, 6, 1, 1, 1, G=4), "6 heads do not divide into 4"),
-        (lambda: count_pairs(0, 3), "0 queries and 3 keys"),
         (lambda: count_tiled(SIZES[0], 0), "at least 1 row, not 0"),
         (
             lambda: Block(24, 6, 4, 4, 40, True, 3),

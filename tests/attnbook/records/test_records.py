@@ -7,7 +7,7 @@ import pytest
 from attnbook import records
 from attnbook.records import __main__ as command
 from attnbook.records import describe_provenance, list_records, load_record, read_record
-from attnbook.training.run import MODELS, find_records, load_trained, read_run
+from attnbook.training.run import find_records, load_trained, read_run
 from attnbook.training.tasks import load_task
 from workshop.experiments.scoring import score_alignment, score_sequences
 
@@ -22,7 +22,7 @@ def test_shipped_weights_give_the_recorded_results(name):
     found = score_sequences(data, model, pairs)
     del found["by_length"]
     if "alignment_error" in results:
-        found |= score_alignment(data, model, pairs, results["shift"])
+        found |= score_alignment(data, model, pairs)
     for key, value in found.items():
         assert abs(value - results[key]) <= 0.003
 
@@ -32,24 +32,16 @@ def test_loading_a_record_prints_its_origin(capsys):
     record = load_record(name)
     printed = capsys.readouterr().out
     assert printed == f"{describe_provenance(record)}\n" and name in printed
+    assert f"{record['cpu_s'] / 60:.1f} CPU minutes" in printed
     load_record(name, say=False)
     assert capsys.readouterr().out == ""
 
 
-def test_the_models_of_the_leaderboard_were_trained_by_one_recipe():
-    for task in ("cmudict", "grammar", "libreoffice"):
-        found = {model: find_records(task, model) for model in MODELS}
-        recipes = [
-            {k: v for k, v in record["recipe"].items() if k != "seed"}
-            for of_model in found.values()
-            for record in of_model
-        ]
-        assert recipes and all(recipe == recipes[0] for recipe in recipes)
-        assert found["Transformer"] and (found["Luong"] or task == "libreoffice")
-        assert {x["model"]["score"] for x in found["Luong"]} <= {"general"}
-    # Runs with an LSTM, or with less data, do not count.
+def test_runs_with_an_lstm_or_less_data_are_not_on_the_leaderboard():
     names = [record["name"] for record in find_records("cmudict", "Bahdanau")]
     assert names == [f"cmudict_attention_{seed}" for seed in range(3)]
+    names = [record["name"] for record in find_records("grammar", "Luong")]
+    assert names == [f"grammar_luong_general_{seed}" for seed in range(3)]
 
 
 def test_a_prefix_names_all_runs_that_begin_with_it(capsys):
@@ -71,7 +63,6 @@ def test_an_unknown_run_is_refused_with_near_names(capsys):
     ("text", "message"),
     [
         ("{", "broken at line 1, column 2"),
-        ("[]", "holds a list, not a run"),
         ('{"name": "x"}', r"lacks \['command'"),
         (
             json.dumps(dict.fromkeys(records.REQUIRED_FIELDS, "y")),

@@ -80,15 +80,6 @@ def test_training_is_the_same_from_the_same_seed():
     assert curves[0] == curves[1] != curves[2]
 
 
-def test_a_rate_that_warms_up_begins_at_zero():
-    model = build_character_model(0, SIZE)
-    before = [p.clone() for p in model.parameters()]
-    recipe = LanguageModelRecipe(1, 1.0, warmup=0.5, size=2, window=8)
-    train_language_model(model, recipe, 0)
-    after = model.parameters()
-    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
-
-
 def test_the_shipped_model_has_the_recorded_loss():
     record = read_record(RECORD_NAME)
     model = load_character_model()

@@ -44,7 +44,7 @@ def test_pages_are_those_of_a_paged_cache():
 def test_bytes_are_those_of_a_cache_with_all_tokens():
     for name, sizes in KINDS.items():
         tokens = CacheStepper(step=MOST).count_tokens()
-        widget = CacheStepper(name, MOST, page=2, window=12)
+        widget = CacheStepper(kind=name, step=MOST, page=2, window=12)
         kept = 12 if name == WINDOWED else tokens
         cache = KVCache(sizes, 1, kept)
         assert widget.count_bytes(name) == (cache.count_bytes(),) * 2
@@ -62,7 +62,7 @@ def test_a_window_is_what_the_newest_query_can_attend_to():
 
 
 def test_the_fallback_is_a_table_of_the_numbers():
-    data, _ = CacheStepper(WINDOWED, step=6, page=2, window=5)._repr_mimebundle_()
+    data, _ = CacheStepper(kind=WINDOWED, step=6, page=2, window=5)._repr_mimebundle_()
     fallback = data["text/html"].split("</script>")[1]
     assert "After 6 passes, 11 tokens: “the cat sat" in fallback
     assert "Block table: free, free, free, 10, 13, 0." in fallback

@@ -4,7 +4,9 @@ import random
 
 import pytest
 import quickjs
+import torch
 
+from attnbook.diagnose import entropy
 from attnbook.training.metrics import edit_distance
 from attnbook.widgets.mount import read_modules
 from javascript import Module
@@ -61,3 +63,26 @@ def test_the_largest_weight_is_found_and_what_is_no_number_is_not(player):
     assert player.call("findLargest", []) == -1
     assert player.call("findLargest", ["NaN", None]) == -1
     assert player.call("findLargest", [None, 0.1, "x"]) == 1
+
+
+@pytest.mark.parametrize("stem", ["attention_map", "translation_map"])
+def test_the_entropy_is_the_librarys(stem):
+    rng = torch.Generator().manual_seed(1)
+    script = Module(stem)
+    for i in range(30):
+        row = torch.randn(1 + i % 17, generator=rng, dtype=torch.float64)
+        row = (row * 10 ** (i % 5 - 2)).softmax(0)
+        row[1 : i % 3] = 0
+        row = row / row.sum()
+        found = script.call("entropy", row.tolist())
+        assert found == pytest.approx(entropy(row).item(), abs=1e-6)
+
+
+def test_a_translation_shows_a_head_or_the_mean_of_all():
+    script, weights = Module("translation_map"), torch.rand(2, 3, 4, 5)
+    example = {"cross": weights.tolist()}
+    for layer, head in (0, 2), (1, -1):
+        heads = weights[layer]
+        wanted = heads.mean(0) if head < 0 else heads[head]
+        found = script.call("selectWeights", example, "cross", layer, head)
+        torch.testing.assert_close(torch.tensor(found), wanted)

@@ -12,12 +12,6 @@ from attnbook.attention.scaled_dot_product import attend
 from attnbook.widgets.mask_builder import KINDS, PARTS, MaskBuilder
 from javascript import Module
 
-MIXED = (
-    {"kind": "window", "size": 2},
-    {"kind": "sinks", "size": 1, "join": "or"},
-    {"kind": "padding"},
-)
-
 
 def states(count=200, seed=0):
     """Yield states at random, with every kind alone first."""
@@ -64,18 +58,6 @@ def test_a_part_is_the_librarys_mask():
     assert alone(kind="document", size=3).equal(whole[2:])
     assert not alone(T=9, kind="document", size=3)[:2].any()
     assert alone(T=9, kind="document", size=3)[2:].equal(whole)
-
-
-def test_the_fallback_is_a_table_of_the_numbers():
-    data, _ = MaskBuilder([{"kind": "causal"}], T=3, S=2)._repr_mimebundle_()
-    text = data["text/html"]
-    fallback = text.split("</script>")[1]
-    assert "under the mask causal, with 3 queries and 2 keys" in fallback
-    empty = "<th>query 0</th><td>·</td><td>·</td><td>empty row: zeros</td>"
-    assert empty in fallback
-    assert "<th>query 1</th><td>1.00</td><td>·</td></tr>" in fallback
-    mixed, _ = MaskBuilder(MIXED)._repr_mimebundle_()
-    assert "window or sinks and padding" in mixed["text/html"]
 
 
 @pytest.fixture(scope="module")

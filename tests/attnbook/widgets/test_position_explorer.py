@@ -53,28 +53,6 @@ def scores(state):
 near = {"atol": 1e-6, "rtol": 1e-6}
 
 
-def test_its_scores_are_the_librarys():
-    for state in states():
-        made, wanted = PositionExplorer(**state), scores(state)
-        m, n = state["positions"]
-        found = torch.tensor(made.score(m, n)).double()
-        torch.testing.assert_close(found, wanted[m, n], **near)
-
-
-def test_the_fallback_is_a_table_of_the_numbers():
-    made = PositionExplorer(base=100, width=4, pair=1)
-    data, _ = made._repr_mimebundle_()
-    text = data["text/html"]
-    fallback = text.split("</script>")[1]
-    assert "<td>1</td><td>6.28</td><td>-6.00</td>" in fallback
-    assert "<td>2</td><td>62.8</td><td>-0.60</td>" in fallback
-    assert "a query at 20 and a key at 14" in fallback
-    here = f"{made.score(20, 14):.2f}"
-    assert f"Score: {here}. At all positions" in fallback
-    assert f"distance: {here} to {here}." in fallback
-    assert '"width": 4' in text
-
-
 @pytest.fixture(scope="module")
 def script():
     return Module("position_explorer")
@@ -85,6 +63,8 @@ def test_the_page_computes_what_the_library_does(script):
         wanted, (m, n) = scores(state), state["positions"]
         found = torch.tensor(script.call("computeScore", state)).double()
         torch.testing.assert_close(found, wanted[m, n], **near)
+        ours = torch.tensor(PositionExplorer(**state).score(m, n)).double()
+        torch.testing.assert_close(ours, wanted[m, n], **near)
         for name, at in ("query", m), ("key", n):
             whole = script.call("encode", state, state[name], at)
             found = torch.tensor(whole, dtype=torch.float64)

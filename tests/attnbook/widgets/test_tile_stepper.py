@@ -55,7 +55,7 @@ def test_after_all_tiles_the_output_is_attention():
 def test_bytes_are_those_of_chapter_10():
     """It counts one number a query more: the logsumexp."""
     for T, S, rows, columns in itertools.product((1, 4, 7, 10), repeat=4):
-        widget = TileStepper(T, S, rows, columns, step=100)
+        widget = TileStepper(T=T, S=S, rows=rows, columns=columns, step=100)
         sizes = Sizes(1, 1, T, S, D, E, itemsize=BYTES)
         count = steps.count_tiled(sizes, rows)
         read, written = widget.count_bytes()
@@ -66,17 +66,6 @@ def test_bytes_are_those_of_chapter_10():
             sum(x.read for x in parts),
             sum(x.written for x in parts),
         )
-
-
-def test_the_fallback_is_a_table_of_the_numbers():
-    data, _ = TileStepper(T=3, S=2, causal=True, step=1)._repr_mimebundle_()
-    text = data["text/html"]
-    fallback = text.split("</script>")[1]
-    assert "After 1 of 2 tiles of 2 queries and 3 keys" in fallback
-    assert "3 queries and 2 keys, causal" in fallback
-    nothing = "<th>query 0</th><td>nothing seen</td><td>0</td><td>zeros</td>"
-    assert nothing in fallback
-    assert "Read 80 bytes and wrote 24" in fallback
 
 
 @pytest.fixture(scope="module")

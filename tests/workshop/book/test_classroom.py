@@ -9,7 +9,6 @@ import pytest
 from attnbook.grade import grade_notebook
 from attnbook.grade.report import count_points
 from workshop.book import classroom
-from workshop.book.otter import make_master_notebook
 
 PATHS = sorted(classroom.CHAPTERS.glob("[0-9][0-9]_*.md"))
 pytestmark = pytest.mark.precision
@@ -43,7 +42,7 @@ def test_the_students_notebook_runs_and_gets_no_points(path, tmp_path):
 
 @each
 def test_the_master_has_every_question_with_prompt_solution_and_test(path):
-    made = make_master_notebook(path)
+    made = classroom.make_master_notebook(path)
     nbformat.validate(made)
     asked = classroom.read_exercises(path)[1]
     raw = [cell.source for cell in made.cells if cell.cell_type == "raw"]

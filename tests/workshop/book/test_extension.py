@@ -10,19 +10,13 @@ from docutils import nodes
 from pygments import highlight
 from pygments.lexers import PythonLexer
 
-from attnbook.figures import Diagram
-from attnbook.figures.plots import render_svg
 from small_site import build_site, read_body
 from workshop.book import (
-    chapter_opening,
     math,
     rewriting,
-    site,
 )
 from workshop.book.cell_kinds import copy_texts, fold_cells, open_folded
 from workshop.book.code import KINDS, CodeFormatter
-from workshop.book.front_matter import read_front_matter
-from workshop.book.images import offer_diagram
 from workshop.book.search import BookSearch
 
 pytestmark = pytest.mark.precision
@@ -93,6 +87,7 @@ def test_headings_and_contents_say_what_is_deeper(site_folder, body):
     assert len(re.findall('<span title="[^"]+" class="depth core">core', body)) == 2
     assert len(re.findall('<span title="[^"]+" class="depth deeper">deeper', body)) == 3
     assert "<em>(" not in body
+    assert body.count('href="#one-step-core">Skip') == 2  # past both deeper ones
     page = (site_folder / "out/index.html").read_text("utf8")
     listed = page.partition('role="navigation"')[2]
     assert re.search(r"#by-hand-core\">By hand ?</a>", listed)
@@ -215,43 +210,6 @@ def test_a_figure_needs_an_alternative_text():
     assert carried["metadata"]["mystnb"]["image"]["alt"] == "error grows"
 
 
-def test_a_diagram_has_its_size_before_it_is_loaded():
-    diagram = Diagram(10, 4)
-    diagram.draw_box("state", (5, 2))
-    svg = render_svg(diagram.fig, "one box")
-    made = offer_diagram("a1.svg", svg, "one <box>", "topic-diagram-1.svg")
-    assert 'width="400" height="160"' in made
-    assert 'alt="one &lt;box&gt;"' in made
-
-
-CHAPTER = """---
-chapter:
-  title: A topic
-  question: what is asked?
-  level: basic
-  gpu: false
----
-
-# A topic: what is asked?
-
-- *Level*: basic.
-- *Time*: 5 minutes to read, 15 more for the exercises.
-
-★★ · 15 minutes.
-"""
-
-
-@pytest.mark.refusal
-@pytest.mark.parametrize(
-    ("old", "new"), [("  level: basic\n", ""), ("  gpu:", "  colour: red\n  gpu:")]
-)
-def test_incomplete_front_matter_is_refused_with_its_file(tmp_path, old, new):
-    path = tmp_path / "12_topic.md"
-    path.write_text(CHAPTER.replace(old, new), "utf8")
-    with pytest.raises(ValueError, match=r"12_topic.md: .* needs \['gpu', 'level'"):
-        read_front_matter(path)
-
-
 def test_all_pages_are_written_again_when_a_heading_has_changed():
     """Each page lists the titles of all, and its links must still lead somewhere."""
     contents = {"one": nodes.paragraph("", "Attention"), "two": nodes.paragraph()}
@@ -265,21 +223,3 @@ def test_all_pages_are_written_again_when_a_heading_has_changed():
 def test_names_are_found_by_their_words():
     words = BookSearch({}).split("attend(is_causal=True, key_2)")
     assert words == ["attend", "is", "causal", "True", "key", "2"]
-
-
-@pytest.mark.parametrize(
-    ("url", "home"),
-    [
-        ("https://github.com/jane/attention", "https://jane.github.io/attention/"),
-        ("https://gitlab.com/jane/attention", ""),
-    ],
-)
-def test_the_address_of_the_site_is_that_of_github_pages(url, home):
-    options = {"use_edit_page_button": True, "repository_url": url}
-    config = SimpleNamespace(html_theme_options=options, html_baseurl="")
-    app = SimpleNamespace(config=config)
-    assert site.find_home_address(app) == home
-    config.html_baseurl = "https://book.example/"
-    assert site.find_home_address(app) == "https://book.example/"
-    options["use_edit_page_button"] = False
-    assert chapter_opening.get_repository_address(app) == ""

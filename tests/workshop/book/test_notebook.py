@@ -1,7 +1,5 @@
 """Executing a chapter again changes nothing that any machine computes alike."""
 
-import os
-
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
@@ -9,9 +7,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from workshop.book.notebook import (
     copy_prose,
     execute,
-    main,
     normalize,
-    write_if_changed,
 )
 
 pytestmark = pytest.mark.precision
@@ -96,20 +92,3 @@ def test_changed_prose_is_copied_and_changed_code_must_be_executed(tmp_path):
     kept = target.read_bytes()
     assert "code has changed" in copy_prose(source)
     assert target.read_bytes() == kept
-
-
-def test_an_unknown_chapter_is_named(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main(["99_nowhere"])
-    assert "there is no chapter 99_nowhere" in capsys.readouterr().err
-
-
-def test_a_file_that_contains_the_text_already_keeps_its_date(tmp_path):
-    page = tmp_path / "page.md"
-    write_if_changed(page, "one\n")
-    os.utime(page, (1, 1))
-    write_if_changed(page, "one\n")
-    assert page.stat().st_mtime == 1
-    write_if_changed(page, "two\n")
-    assert page.read_text("utf8") == "two\n"
-    assert page.stat().st_mtime > 1

@@ -78,7 +78,8 @@ def test_an_address_is_set_once_replaced_and_removed(book):
     assert read_texts(book) == once
     repository.set_address(book, "https://gitlab.com/other/one")
     assert not any(URL in text for text in read_texts(book).values())
-    assert "colab.research.google.com" not in (book / "README.md").read_text("utf8")
+    for name in ("README.md", "_config.yml"):  # Colab opens GitHub's alone
+        assert "colab.research.google.com" not in (book / name).read_text("utf8")
     repository.set_address(book, "")
     assert read_texts(book) == clean
 

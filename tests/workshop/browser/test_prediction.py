@@ -51,17 +51,6 @@ def test_the_result_is_covered_until_the_question_is_answered(open_question):
     assert not page.get_by_text("is covered until you answer").is_visible()
 
 
-def test_a_question_is_answered_by_keyboard_alone(open_question):
-    page = open_question(QUESTION)
-    page.keyboard.press("Tab")
-    page.keyboard.press("Space")
-    page.keyboard.press("ArrowDown")
-    assert visible(page) == COVERED
-    page.keyboard.press("Enter")
-    assert page.inner_text(".quiz-feedback").startswith("✓ That is what we")
-    assert visible(page) == OPEN
-
-
 def test_a_question_is_skipped_by_mouse_or_keyboard(open_question):
     page = open_question(QUESTION)
     page.get_by_role("button", name="Skip").click()

@@ -32,14 +32,6 @@ def test_search_finds_a_word_of_a_chapter(opened, http_root, way):
     assert page.wrong == []  # no summaries: nothing is fetched from file://
 
 
-def test_a_key_leads_to_the_search_field(opened):
-    page = opened(PAGE)
-    page.keyboard.press("Control+k")
-    page.keyboard.type("alignment\n")
-    found = page.wait_for_selector("ul.search li a")
-    assert found.is_visible()
-
-
 def test_the_page_turns_dark_and_the_next_one_is_dark_too(opened):
     page = opened(PAGE)
     theme = "document.documentElement.dataset.theme"

@@ -177,13 +177,18 @@ def explorer():
 def test_the_numbers_of_the_head_explorer(shown, explorer):
     page = shown(explorer.state(), "head_explorer")
     keys = page.get_by_role("list", name="Keys of the query").locator("span")
-    for measure, rows in (
-        ("weight", explorer.weights()),
-        ("norm", explorer.weighted_norms()),
-    ):
+    [one] = [
+        x["maps"][1]
+        for x in explorer.heads
+        if (x["layer"], x["head"]) == (explorer.layer, explorer.head)
+    ]
+    weights = one["hundredths"][-1]
+    products = [x * norm for x, norm in zip(weights, one["norms"], strict=True)]
+    for measure, row in ("weight", weights), ("norm", products):
         page.get_by_label("Map", exact=True).select_option(measure)
         numbers = [float(x) for x in keys.all_inner_texts()]
-        assert numbers == pytest.approx(rows[-1].tolist(), abs=0.00501)
+        wanted = [x / sum(row) for x in row]
+        assert numbers == pytest.approx(wanted, abs=0.00501)
     for score in SCORES:
         page.get_by_label("Color", exact=True).select_option(score)
         cell = page.get_by_role("gridcell", name="Layer 1, head 4: ")

@@ -11,6 +11,5 @@ def records_of_the_test(monkeypatch, tmp_path):
     threads = torch.get_num_threads()
     monkeypatch.setattr(record, "RECORDS", tmp_path)
     monkeypatch.setattr(record, "WEIGHTS", tmp_path)
-    monkeypatch.setattr(record, "CACHE", tmp_path / "cache")
     yield tmp_path
     torch.set_num_threads(threads)

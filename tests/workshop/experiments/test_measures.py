@@ -22,7 +22,6 @@ from workshop.experiments import (
     heads,
     mistakes,
     positions,
-    scoring,
     smollm2,
     smollm2_heads,
     speech,
@@ -56,13 +55,6 @@ def test_no_link_crosses_a_cut():
     # The longest second part that is allowed.
     in_order = grammar.Aligned(words, words, sure=links, possible=links)
     assert trained_decoders.find_cut(in_order) == (14 - trained_decoders.PART,) * 2
-
-
-def test_links_are_moved_by_source_positions():
-    link = frozenset({(0, 1)})
-    pairs = [grammar.Aligned(tuple("abc"), ("x",), sure=link, possible=link)]
-    found = [scoring.compute_shifted_error([{(0, 0)}], pairs, by) for by in (-1, 0, 1)]
-    assert found == [1, 1, 0]
 
 
 def test_only_the_right_decoder_computes_what_the_library_computes():

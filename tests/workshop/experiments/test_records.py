@@ -3,7 +3,6 @@
 import math
 from dataclasses import fields
 from datetime import datetime
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,46 +17,11 @@ KNOWN = record.find_experiments()
 OLD_NAMES = {"norm_placement": "norm"}
 
 
-def refused(words, capsys):
-    """Return the one sentence with which a command is refused."""
-    with pytest.raises(SystemExit, match="2"):
-        command.main(words)
-    return capsys.readouterr().err.strip().splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["smolm2_sinks"], "'smolm2_sinks'; the nearest are smollm2_sinks"),
-        ([NAME, "--device", "meta"], "'meta' is not a device for runs"),
-        ([NAME, "--device", "cuda:2"], "'cuda:2' was requested, but PyTorch finds 2"),
-        (["mask_cost", "--device", "cuda"], "always runs on the CPU, not on cuda:0"),
-    ],
-)
-def test_a_wrong_word_is_refused_in_one_sentence(words, message, capsys, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert message in refused(words, capsys)
-
-
 def test_the_beginning_of_a_name_is_enough(monkeypatch, capsys):
     stored = read_record("smollm2_sinks")
-    monkeypatch.setitem(
-        record.EXPERIMENTS,
-        "smollm2_sinks",
-        SimpleNamespace(run=lambda: stored, on_cpu=True),
-    )
+    monkeypatch.setitem(record.EXPERIMENTS, "smollm2_sinks", lambda: stored)
     command.main(["smollm2_sink"])
     assert "smollm2_sinks: `python -m workshop.experiments" in capsys.readouterr().out
-
-
-def test_a_record_names_the_device_it_was_made_on(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Fast")
-    with record.use_device(torch.device("cuda:1")):
-        made = record.make_record("a_run", [0], {})
-    assert made["device"].startswith("Fast (cuda:1), ")
-    assert made["command"].endswith("a_run --device cuda:1")
-    assert record.make_record("a_run", [0], {})["command"].endswith("a_run")
 
 
 def read_folder(folder):

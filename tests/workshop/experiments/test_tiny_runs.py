@@ -39,7 +39,6 @@ TINY: dict[str, dict] = {
         "BLOCK_STEPS": ((1, 8),),
         **{"MASK_WINDOW": 5, "MASK_LENGTHS": (16,)},
         **{"WINDOW": 5, "BLOCK": 8, "EFFICIENT_LENGTHS": (32,)},
-        "CLIP_LENGTHS": (1, 2),
         # Compiling takes a while, and needs what not every machine has.
         "shutil": SimpleNamespace(which=lambda name: None),
     },
@@ -60,7 +59,7 @@ TINY: dict[str, dict] = {
         **{"RECALL_TESTED": 4, "COPY_TESTED": 16, "TEXT_TESTED": 2, "TEXT_BATCH": 2},
     },
     "emoji": {"BATCH": 4},
-    "graphs": {"GRAPHS": 2, "TESTED": 2},
+    "graphs": {},
     "head_alarms": {"REFERENCES": ("cmudict_heads_8_0",), "WORDS": 64},
     "heads": {
         **{"COUNTS": (1, 4), "CHOICE_WORDS": 4, "LENGTHS": (2, 4)},
@@ -99,7 +98,6 @@ TINY: dict[str, dict] = {
         **{"SIZE": 2, "TRAINED": 6, "DIGITS": (1, 2), "TESTED": 2, "COUNTS": (1, 4)},
         **{"SCORED": (4,), "EASY": 0.5, "LIMIT": 4, "SEQUENCES": 2, "HEARD_DIGITS": 2},
     },
-    "trained_decoders": {"LENGTHS": (6,), "WORDS": 20, "EVERY": 1},
     "vision": {
         **{"SIZES": (20, 40), "SHUFFLED_SIZES": (40,), "TRAINED": 20},
         "POOLING_TESTED": 20,
@@ -179,9 +177,7 @@ def tasks():
     for name, backwards in product(TASKS, (False, True)):
         made = load_task(name, backwards)
         symbols = {"sources": made.sources, "targets": made.targets}
-        # Few sentences have a word that is both misaligned and mispredicted.
-        test = 250 if name == "grammar" else 24
-        made = ShortTask(shorten(made.splits, test), backwards)
+        made = ShortTask(shorten(made.splits, 24), backwards)
         vars(made).update(symbols)
         found[name, backwards] = made
     return found
@@ -229,7 +225,7 @@ def check_record(name, folder):
 # `minilm_maps` reads a file that is downloaded by hand.
 @pytest.mark.parametrize("name", sorted(record.EXPERIMENTS.keys() - {"minilm_maps"}))
 def test_an_experiment_runs(name, tiny, records_of_the_test):
-    record.EXPERIMENTS[name].run()
+    record.EXPERIMENTS[name]()
     check_record(name, records_of_the_test)
 
 
@@ -247,5 +243,4 @@ def test_a_training_run_is_recorded(name, run, tiny, records_of_the_test, monkey
     monkeypatch.setitem(record.RUNS, name, run)
     record.record_run(name, progress=False)
     check_record(name, records_of_the_test)
-    for kept in f"{name}.safetensors", f"cache/{name}.safetensors":
-        assert (records_of_the_test / kept).exists()
+    assert (records_of_the_test / f"{name}.safetensors").exists()
