@@ -11,7 +11,7 @@ steps, one scale a row of R, and what they multiply to bfloat16.
 
 Source: the packing is that of PyTorch's compiler,
     https://github.com/pytorch/pytorch/blob/v2.11.0/torch/_inductor/mkldnn_ir.py; one
-    scale a row: Dettmers et al. (2022), section 2.1, https://arxiv.org/abs/2208.07339
+    scale a row: Dettmers et al. (2022), section 3.1, https://arxiv.org/abs/2208.07339
     (departure: only weights are quantized)
 Axes: B sequences, T new symbols, C input width, R output width, V symbols
 """

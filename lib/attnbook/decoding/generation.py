@@ -8,7 +8,7 @@ Source: Sutskever et al. (2014), section 3.2 (left-to-right beam search),
     the simplest of those in Wu et al. (2016), section 7,
     https://arxiv.org/abs/1609.08144; top-k: Fan et al. (2018), section 5.4,
     https://arxiv.org/abs/1805.04833; top-p: Holtzman et al. (2020), section 3.1,
-    https://arxiv.org/abs/1904.09751; min-p: Nguyen et al. (2025), section 3,
+    https://arxiv.org/abs/1904.09751; min-p: Nguyen et al. (2024),
     https://arxiv.org/abs/2407.01082
 Axes: B batch, S source symbols, T symbols of the prompts, V symbols; W beam width
 """

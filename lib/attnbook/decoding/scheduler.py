@@ -3,7 +3,7 @@
 In a turn, all running sequences get a symbol in one pass, and one waiting prompt passes
 through the model by a chunk in another.
 
-Source: scheduling by iteration: Yu et al. (2022), Orca, section 3.1,
+Source: scheduling by iteration: Yu et al. (2022), Orca, section 3,
     https://www.usenix.org/conference/osdi22/presentation/yu; chunked prefill: Agrawal
     et al. (2024), Sarathi-Serve, section 4.1, https://arxiv.org/abs/2403.02310
     (departure: two passes a turn instead of one)

@@ -132,7 +132,7 @@ check_attend_latent = Exercise(
             " + turned @ rotary_key.T → ",
         ),
         "scale-of-other-width": (
-            "the scale is 1/√(N + R), of queries and keys as they would be expanded",
+            "the scale has another width; an expanded key has N + R numbers",
             [
                 "(query.shape[-1] + turned.shape[-1]) → query.shape[-1]",
                 "(query.shape[-1] + turned.shape[-1]) → latents.shape[-1]",
@@ -207,7 +207,7 @@ check_accept_tokens = Exercise(
     compare=read_accepted,
     mistakes={
         "target-after-rejection": (
-            "after a rejection, the residual max(0, p - q) has the next token",
+            "after a rejection, the next token is drawn from max(0, p - q), not from p",
             "return i, rest / rest.sum() → return i, target[i]",
         ),
         "residual-not-normalized": (
@@ -225,7 +225,7 @@ check_accept_tokens = Exercise(
             "for j, x in enumerate(proposed) if j > i),",
         ),
         "no-token-more": (
-            "if all are accepted, the next token has the last row of the target",
+            "if all are accepted, the last row of the target gives the next token",
             "target[-1] → target[max(0, len(target) - 2)]",
         ),
     },
@@ -437,7 +437,7 @@ check_is_exact = Exercise(
             "if not torch.equal(cache.attend(queries[n - 1]), right):",
         ),
         "too-loose": (
-            "its bound is wider than what fewer bits or evicted keys change",
+            "its bound is larger than the errors of fewer bits and of evicted keys",
             "if differ(cache.attend(queries[n - 1]), right): → "
             "if (cache.attend(queries[n - 1]) - right).abs().max() > 0.3:",
         ),
