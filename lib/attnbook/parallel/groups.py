@@ -25,7 +25,7 @@ Shapes = Sequence[Sequence[int]]
 class Board:
     """Where threads leave what they send each other, for at most `limit` seconds."""
 
-    def __init__(self, size: int = 1, limit: float | None = None):
+    def __init__(self, size: int = 1, limit: float | int | None = None):
         self.slots: list = [None] * size
         self.barrier = threading.Barrier(size, timeout=limit)
 

@@ -116,7 +116,7 @@ class Ranks(contextlib.AbstractContextManager):
             self._processes.append(process)
         self._finish(cloudpickle.dumps((id, ())), START_LIMIT)  # all have met
 
-    def _finish(self, call: bytes, limit: float) -> list[Report]:
+    def _finish(self, call: bytes, limit: float | int) -> list[Report]:
         """Send a call to all ranks and return what they report."""
         self._calls += 1
         try:
@@ -180,7 +180,10 @@ def report_error(error: Exception) -> Report:
 
 
 def wait_for_reports(
-    read: Callable[[int], Report | None], size: int, limit: float, grace: float
+    read: Callable[[int], Report | None],
+    size: int,
+    limit: float | int,
+    grace: float | int,
 ) -> list[Report]:
     """Return the reports of all ranks, or raise the first error as a RankError."""
     reports: dict[int, Report] = {}
