@@ -115,9 +115,9 @@ def window_mask(
     like: Tensor, size: int, start: int, stop: int, low: int, high: int
 ) -> Tensor:
     """Return which keys low ... high - 1 the queries start ... stop - 1 see."""
-    position = torch.arange(start, stop, device=like.device)[:, None]
-    back = position - torch.arange(low, high, device=like.device)
-    return (back >= 0) & (back < size)
+    own = start - low  # the column of the first query's own key
+    mask = like.new_ones(stop - start, high - low, dtype=torch.bool)
+    return mask.tril_(own).triu_(own - size + 1)
 
 
 def attend_window_views(
