@@ -22,6 +22,7 @@ from attnbook.attention import (
     tiled,
 )
 from attnbook.attention import scaled_dot_product as scaled
+from attnbook.decoding import generation
 from attnbook.diagnose import heads
 from attnbook.flash.decoding import attend_paged
 from attnbook.masks import layouts, rules
@@ -36,7 +37,6 @@ from attnbook.models import (
 )
 from attnbook.models import recurrent as decoders
 from attnbook.positions import absolute, biases, rotary
-from attnbook.training import search
 
 B, H, T, S, D, C, V = 2, 2, 3, 5, 4, 8, 11
 CPU, META = torch.device("cpu"), torch.device("meta")
@@ -205,9 +205,9 @@ def test_no_tensor_is_made_on_the_default_device(name, is_module):
 def test_searches_make_their_symbols_where_the_model_is():
     model = build(READ_MODULES["Bahdanau"][0])
     with META:
-        found = search.greedy_search(model, IDS, LENGTHS, 4)
-        best = search.beam_search(model, IDS[0], 3, 4)
+        found = generation.greedy_search(model, IDS, LENGTHS, 4)
+        best = generation.beam_search(model, IDS[0], 3, 4)
     assert all(x.weights.device == CPU for x in (*found, *best))
     assert [x.ids for x in found] == [
-        x.ids for x in search.greedy_search(model, IDS, LENGTHS, 4)
+        x.ids for x in generation.greedy_search(model, IDS, LENGTHS, 4)
     ]

@@ -4,6 +4,7 @@ from attnbook.data.recorded_maps import load_maps
 from attnbook.profiling.roofline import MODELS
 from attnbook.widgets.alignment_player import AlignmentPlayer
 from attnbook.widgets.attention_map import AttentionMap
+from attnbook.widgets.cache_stepper import CacheStepper
 from attnbook.widgets.cost_calculator import CostCalculator
 from attnbook.widgets.head_explorer import SCORES, HeadExplorer
 from attnbook.widgets.mask_builder import MaskBuilder
@@ -147,6 +148,7 @@ def make_labelled(word):
 
 
 EXAMPLES = make_labelled("the") | {
+    "cache_stepper": CacheStepper(),
     "cost_calculator": CostCalculator(),
     "mask_builder": MaskBuilder(),
     "position_explorer": PositionExplorer(),
@@ -162,6 +164,7 @@ WIDE_PARTS = [{"kind": k} for k in ("dilated", "prefix", "padding", "document")]
 WIDE = {
     "alignment_player": make_alignment_player(WORDS, [LONG_WORD, *WORDS[1:]]),
     "attention_map": AttentionMap(load_maps(), heads="all"),
+    "cache_stepper": CacheStepper(kind="GQA + window", step=15, page=8, window=12),
     "cost_calculator": make_calculator("Rechenkostenmodell" * 5),
     "head_explorer": make_head_explorer(
         [LONG_WORD, *(f"word{t}" for t in range(23))], layers=30, per_layer=9

@@ -18,6 +18,7 @@ Axes: B batch, T positions, P positions in the cache, S = P + T, H heads, G
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -134,11 +135,16 @@ class ModernAttention(RotaryAttention):
 
 
 class CachedBlock(nn.Module):
-    """Pre-norm block: attention, then the network, each after an RMSNorm."""
+    """Pre-norm block: attention, then the network, each after an RMSNorm.
+
+    The attention is a module with the `decode` of `RotaryAttention`.
+    """
+
+    attention: Any
 
     def __init__(
         self,
-        attention: RotaryAttention,
+        attention: nn.Module,
         feed_forward: nn.Module,
         width: int,
         eps: float = 1e-5,
@@ -291,54 +297,3 @@ class ModernDecoder(CachedLanguageModel):
             RMSNorm(width, config.eps),
         )
         self.config = config
-
-
-@torch.no_grad()
-def decode_greedily(
-    model: CachedLanguageModel,
-    ids: Int[Tensor, "B T"],
-    count: int,
-    mask: Bool[Tensor, "B 1 1 T"] | None = None,
-) -> Int[Tensor, "B _"]:
-    """Return ids with `count` more symbols, each the most probable one.
-
-    Every symbol passes through the model once: the KV cache has the rest. The mask is
-    True where a symbol is not padding, which must be before the symbols; rotary
-    embeddings depend on distances only, so padding there needs no other positions.
-
-    Raises:
-        ValueError: on an empty beginning, a negative count, a mask of another
-            shape, or padding at the end.
-    """
-    if not ids.shape[1] or count < 0:
-        raise ValueError(
-            f"decoding needs at least 1 symbol and a count of at least 0, not "
-            f"{ids.shape[1]} symbols and a count of {count}"
-        )
-    if mask is not None:
-        require_left_padding(mask, ids)
-    new, caches = ids, None
-    for _ in range(count):
-        logits, caches = model.decode(new, caches, mask)
-        new = logits[:, -1:].argmax(-1)
-        ids = torch.cat([ids, new], dim=1)
-        if mask is not None:
-            mask = nn.functional.pad(mask, (0, 1), value=True)
-    return ids
-
-
-def require_left_padding(
-    mask: Bool[Tensor, "B 1 1 T"], ids: Int[Tensor, "B T"]
-) -> None:
-    """Raise ValueError unless a mask of ids has its padding at the beginning."""
-    B, T = ids.shape
-    if mask.shape != (B, 1, 1, T):
-        raise ValueError(
-            f"for ids {(B, T)} the mask must be {(B, 1, 1, T)}, but is "
-            f"{tuple(mask.shape)}"
-        )
-    if not mask[..., -1].all() or (mask[..., :-1] & ~mask[..., 1:]).any():
-        raise ValueError(
-            "a sequence that goes on needs its padding at the beginning: the mask "
-            "must be False, then True, and True at the end"
-        )

@@ -29,7 +29,6 @@ from torch import Tensor, nn
 from attnbook.attention.multi_head import MultiHeadAttention
 from attnbook.attention.self_attention import causal_mask
 from attnbook.data.vocabulary import PAD
-from attnbook.models.devices import sample_columns
 from attnbook.models.recurrent import (
     DecoderOutput,
     EncoderDecoder,
@@ -333,43 +332,6 @@ class LanguageModel(nn.Module):
         for block in self.blocks:
             x = block(x, mask)
         return self.norm(x) @ self.embed.table.weight.T
-
-
-@torch.no_grad()
-def sample(
-    model: nn.Module,
-    ids: Int[Tensor, "B T"],
-    count: int,
-    temperature: float | int = 1.0,
-    window: int | None = None,
-    rng: torch.Generator | None = None,
-) -> Int[Tensor, "B _"]:
-    """Return ids with `count` more symbols sampled from the model's logits (B, T, V).
-
-    Temperature 0 takes the most probable symbol. The model gets the last `window`
-    symbols, or all. A generator on the CPU gives the same symbols for one seed
-    everywhere.
-
-    Raises:
-        ValueError: on a negative temperature or an empty beginning.
-    """
-    if temperature < 0:
-        raise ValueError(f"temperature is {temperature} but must be at least 0")
-    if not ids.shape[1]:
-        raise ValueError(
-            f"ids of shape {tuple(ids.shape)} are empty: sampling needs at least 1 "
-            "symbol"
-        )
-    for _ in range(count):
-        inputs = ids if window is None else ids[:, -window:]
-        logits = model(inputs)[:, -1]
-        if temperature == 0:
-            drawn = logits.argmax(-1, keepdim=True)
-        else:
-            probabilities = (logits / temperature).softmax(-1)
-            drawn = sample_columns(probabilities, rng)
-        ids = torch.cat([ids, drawn], dim=1)
-    return ids
 
 
 def soft_cap(scores: Float[Tensor, "*B S"], cap: float) -> Tensor:

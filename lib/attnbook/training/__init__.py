@@ -1,1 +1,1 @@
-"""Training: batches, the loop, checkpoints, decoding, search and metrics."""
+"""Training: batches, the loop, checkpoints, tasks and metrics."""

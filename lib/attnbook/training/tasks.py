@@ -12,10 +12,10 @@ from torch import nn
 
 from attnbook.data import Pair, Splits, cmudict, grammar, libreoffice
 from attnbook.data.vocabulary import Vocabulary, pad_sequences
+from attnbook.decoding.generation import SearchResult, greedy_search
 from attnbook.models.devices import find_device
 from attnbook.training.loop import make_batch
 from attnbook.training.metrics import extract_links, match_nearest
-from attnbook.training.search import SearchResult, greedy_search
 
 TASKS = {"cmudict": cmudict, "libreoffice": libreoffice, "grammar": grammar}
 CHUNK = 256  # pairs that a model reads at a time

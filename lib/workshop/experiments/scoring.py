@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from attnbook.data import Pair, grammar, libreoffice
+from attnbook.decoding.generation import beam_search
 from attnbook.training.metrics import alignment_error_rate, bleu
-from attnbook.training.search import beam_search
 from attnbook.training.tasks import (
     Task,
     compute_error_rate,

@@ -32,6 +32,7 @@ from attnbook.data.spoken_digits import (
     draw_varied_digits,
 )
 from attnbook.data.vocabulary import Vocabulary
+from attnbook.decoding.generation import greedy_search
 from attnbook.diagnose.intervals import find_peak_times, share_peaks_inside
 from attnbook.models.devices import use_seed
 from attnbook.models.hooks import ablate_heads
@@ -60,7 +61,6 @@ from attnbook.training.loop import (
     optimize,
 )
 from attnbook.training.metrics import symbol_error_rate
-from attnbook.training.search import greedy_search
 from workshop.experiments.record import recorded
 
 SEEDS = (0, 1, 2)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from attnbook.data.spoken_digits import RATE, join_digits
+from attnbook.decoding.generation import greedy_search
 from attnbook.models.listen_attend_spell import (
     SECONDS,
     Listener,
@@ -11,7 +12,6 @@ from attnbook.models.listen_attend_spell import (
     join_neighbors,
     make_listen_attend_spell,
 )
-from attnbook.training.search import greedy_search
 
 C, V = 5, 13
 LENGTHS = torch.tensor([23, 9])

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from attnbook.decoding.generation import decode_greedily, sample
 from attnbook.models.modern_decoder import (
     DecoderConfig,
     ModernAttention,
@@ -14,9 +15,8 @@ from attnbook.models.modern_decoder import (
     ModernLanguageModel,
     RotaryAttention,
     SwiGLU,
-    decode_greedily,
 )
-from attnbook.models.transformer import RMSNorm, sample
+from attnbook.models.transformer import RMSNorm
 from perturbed import perturb
 
 B, T, V, C, H, G, HIDDEN, BLOCKS = 2, 7, 23, 24, 6, 2, 13, 3

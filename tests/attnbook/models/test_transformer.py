@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from attnbook.decoding.generation import sample
 from attnbook.models.recurrent import Memory
 from attnbook.models.transformer import (
     Embedding,
@@ -12,7 +13,6 @@ from attnbook.models.transformer import (
     QKNormAttention,
     Size,
     TransformerDecoder,
-    sample,
     soft_cap,
 )
 from attnbook.positions.absolute import sinusoidal

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from attnbook.data.recorded_maps import load_head_maps
+from attnbook.widgets.cache_stepper import CacheStepper
 from attnbook.widgets.cost_calculator import CostCalculator
 from attnbook.widgets.head_explorer import SCORES, HeadExplorer
 from attnbook.widgets.mask_builder import MaskBuilder
@@ -399,6 +400,31 @@ def test_the_tile_stepper(shown):
     assert page.locator(".ts-scores thead th").count() == 10
     page.get_by_label("causal").check()
     assert count("ts-hidden-key") > 0
+
+
+def test_the_cache_stepper(shown):
+    def count(name):
+        return page.locator(f".cs-pool .{name}").count()
+
+    page = shown(CacheStepper(step=0).state(), "cache_stepper")
+    assert read_status(page).startswith("Nothing is cached yet.")
+    page.click("text=Next pass")
+    assert (count("cs-new"), count("cs-read")) == (6, 0)
+    for _ in range(3):
+        page.keyboard.press("Enter")
+    assert (count("cs-new"), count("cs-read")) == (1, 8)
+    assert "so page 7 of the pool is taken" in read_status(page)
+    assert page.get_by_label("Window").is_disabled()
+    page.get_by_label("Cache", exact=True).select_option("GQA + window")
+    assert (count("cs-outside"), count("cs-read")) == (3, 5)
+    page.get_by_label("Window").fill("5")
+    page.get_by_label("Positions in a page").select_option("2")
+    assert "entry by entry: free, free, 7, 10, 13" in page.inner_text(".cs-pictures")
+    page.get_by_label("Passes").press("End")
+    assert page.get_by_text("Next pass").is_disabled()
+    page.click("text=To the start")
+    assert page.evaluate(FOCUSED) == "Next pass"  # the other one is disabled
+    assert count("cs-new") == 0
 
 
 QUIZ = {

@@ -13,6 +13,7 @@ import torch
 
 from attnbook import records
 from attnbook.data import Splits, grammar, libreoffice
+from attnbook.decoding.latent import LatentSizes
 from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder, RotaryAttention
 from attnbook.training import run as training_run
 from attnbook.training.tasks import TASKS, Task, load_task
@@ -40,6 +41,16 @@ TINY: dict[str, dict] = {
         **{"WINDOW": 5, "BLOCK": 8, "EFFICIENT_LENGTHS": (32,)},
         # Compiling takes a while, and needs what not every machine has.
         "shutil": SimpleNamespace(which=lambda name: None),
+    },
+    "decoding": {
+        **{"PROMPT": 12, "COUNT": 3, "SHORTER": tuple(range(8)), "REPEATED": 8},
+        **{"COPIED": 3, "MEGABYTES": 1, "CHUNK": 4, "PASSAGES": 1, "LENGTH": 24},
+        **{"GROUP": 4, "RESIDUAL": 4, "DRAFT_COUNTS": (1, 2), "DRAFT_BLOCKS": 1},
+        **{"PROMPTS": 1, "KEPT": 8, "SINKS": (0, 1), "POSITIONS": (8, 16)},
+        **{"LITE": LatentSizes(8, 2, 4, 3, 2, 5), "LATENT_KEYS": 6},
+        "LATENT_QUERIES": (1, 2),
+        # transformers would need a model of its own size.
+        "find_spec": lambda name: None,
     },
     "efficient": {
         **{"RATES": (1e-2,), "PAIRS": (4, 8), "TOKENS": 48},

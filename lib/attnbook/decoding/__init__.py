@@ -1,0 +1,1 @@
+"""Decoding: generation, caches of keys and values, speculation and batching."""

@@ -1,0 +1,581 @@
+"""Decoding with SmolLM2: speed, fewer bits, speculation, eviction; and MLA's two forms.
+
+Times of different decoders take turns, in a new order each round: what else the machine
+does then slows all of them alike. "times" are ratios within a round. transformers is
+measured where it is installed.
+
+Axes: B sequences, T symbols, V symbols of the vocabulary, H heads
+"""
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from attnbook.decoding.caches import (
+    Cache,
+    CacheSizes,
+    KVCache,
+    QuantizedCache,
+    dequantize,
+    quantize,
+)
+from attnbook.decoding.decoder import CachedDecoder
+from attnbook.decoding.fast import PackedDecoder
+from attnbook.decoding.generation import generate, prefill
+from attnbook.decoding.latent import LatentSizes, attend_absorbed, attend_naive
+from attnbook.decoding.speculation import (
+    DraftModel,
+    PromptLookup,
+    expected_tokens,
+    speculate,
+)
+from attnbook.models.devices import use_seed
+from attnbook.models.modern_decoder import (
+    CachedLanguageModel,
+    ModernDecoder,
+    RotaryAttention,
+)
+from attnbook.models.pretrained import NAMES, SIZES
+from attnbook.positions.rotary import halves_permutation
+from attnbook.profiling.timing import time_calls
+from workshop.experiments.record import recorded
+from workshop.experiments.smollm2 import (
+    SMOLLM2,
+    cut_passage,
+    list_sections,
+    load_model,
+    read_lines,
+)
+
+# A run returns symbols and the seconds that one of them took.
+Run = Callable[[], tuple[object, float]]
+
+
+def cut_passages(tokenizer, count: int, length: int) -> list[Int[Tensor, "T"]]:
+    lines = read_lines()
+    starts = list_sections(len(lines), count)
+    return [cut_passage(tokenizer, lines, start, length) for start in starts]
+
+
+def list_quartiles(values: Iterable[float]) -> list[float]:
+    return statistics.quantiles(values, n=4, method="inclusive")
+
+
+def take_turns(runs: dict[str, Run], rounds: int, base: str) -> list[dict]:
+    """Return each run's ms a symbol, and how many times as fast as `base` it is."""
+    rng, taken = random.Random(0), {name: [] for name in runs}
+    for _ in range(rounds):
+        for name in rng.sample(list(runs), len(runs)):
+            taken[name].append(1000 * runs[name]()[1])
+    return [
+        {
+            "name": name,
+            "least": min(ms),
+            "ms": list_quartiles(ms),
+            "times": list_quartiles(
+                b / x for b, x in zip(taken[base], ms, strict=True)
+            ),
+        }
+        for name, ms in taken.items()
+    ]
+
+
+@torch.no_grad()
+def time_loop(
+    logits: Float[Tensor, "B V"], step: Callable[[Tensor], Tensor], count: int
+) -> tuple[list[list[int]], float]:
+    """Return greedy symbols, and the seconds of one, the first not counted."""
+    found = [logits.argmax(-1)]
+    begun = time.perf_counter()
+    for _ in range(count - 1):
+        found.append(step(found[-1][:, None]).argmax(-1))
+    seconds = (time.perf_counter() - begun) / (count - 1) / len(logits)
+    return torch.stack(found, dim=1).tolist(), seconds
+
+
+def time_steps(
+    decoder: CachedDecoder,
+    ids: Int[Tensor, "B T"],
+    count: int,
+    mask: Tensor | None = None,
+) -> tuple[list[list[int]], float]:
+    """Return `time_loop` of a decoder after the prefill of these prompts."""
+    sizes = CacheSizes.of(decoder.model)
+    cache = KVCache(sizes, len(ids), ids.shape[1] + count)
+    logits = prefill(decoder, ids, cache, mask)
+    return time_loop(
+        logits, lambda new: decoder.predict(decoder.run(new, cache)[:, -1]), count
+    )
+
+
+@torch.no_grad()
+def time_chapter_9(
+    model: CachedLanguageModel, ids: Int[Tensor, "1 T"], count: int
+) -> tuple[list[list[int]], float]:
+    """Return the same for chapter 9's cache, which is concatenated anew each step."""
+    logits, caches = model.decode(ids)
+
+    def step(new: Tensor) -> Tensor:
+        nonlocal caches
+        logits, caches = model.decode(new, caches)
+        return logits[:, -1]
+
+    return time_loop(logits[:, -1], step, count)
+
+
+class TimedLookup(PromptLookup):
+    """A prompt lookup that remembers when it was first asked: after the prefill."""
+
+    begun = 0.0
+
+    def propose(self, *args, **settings):
+        self.begun = self.begun or time.perf_counter()
+        return super().propose(*args, **settings)
+
+
+def time_lookup(
+    decoder: CachedDecoder, ids: Int[Tensor, "1 T"], count: int
+) -> tuple[list[list[int]], float]:
+    """Return the same for speculation with a prompt lookup."""
+    cache = KVCache(CacheSizes.of(decoder.model), 1, ids.shape[1] + count)
+    draft = TimedLookup()
+    found = speculate(decoder, ids, count, cache, draft).ids
+    return [found], (time.perf_counter() - draft.begun) / (count - 1)
+
+
+def build_theirs(model: ModernDecoder):
+    """Return transformers' Llama with the same weights, as it is by default."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config, state = model.config, model.state_dict()
+    rotary = {"rope_theta": config.base, "rope_type": "default"}
+    theirs = LlamaForCausalLM(
+        LlamaConfig(
+            **{name: getattr(config, ours) for ours, name in SIZES.items()},
+            num_key_value_heads=config.groups,
+            rope_parameters=rotary,
+            tie_word_embeddings=True,
+            max_position_embeddings=8192,
+        )
+    )
+    converted = {}
+    for ours, name in NAMES.items():
+        for i in range(config.blocks if "{}" in ours else 1):
+            x = state[ours.format(i)]
+            if ".query." in ours or ".key." in ours:
+                rows = x.unflatten(0, (-1, config.width // config.heads))
+                x = rows[:, halves_permutation(rows.shape[1])].flatten(0, 1)
+            converted[name.format(i)] = x
+    converted["lm_head.weight"] = state["embed.table.weight"]
+    theirs.load_state_dict(converted)
+    return theirs.eval()
+
+
+class Clock:
+    """A streamer of transformers: notes symbols and when each one came."""
+
+    def __init__(self):
+        self.ids, self.seconds = [], []
+
+    def put(self, ids: Tensor) -> None:
+        self.ids += ids.flatten().tolist()
+        self.seconds.append(time.perf_counter())
+
+    def end(self) -> None:
+        """Do nothing: a streamer needs this method."""
+
+
+def time_theirs(theirs, ids: Int[Tensor, "1 T"], count: int):
+    """Return the same for transformers' `generate` with its default cache."""
+    clock, greedy = Clock(), {"do_sample": False, "eos_token_id": None}
+    theirs.generate(ids, max_new_tokens=count, streamer=clock, pad_token_id=0, **greedy)
+    first, last = clock.seconds[1], clock.seconds[-1]  # [0] is the prompt
+    return [clock.ids[ids.shape[1] :]], (last - first) / (count - 1)
+
+
+PROMPT, COUNT, BATCH, SPEED_ROUNDS = 64, 32, 8, 7
+SHORTER = (0, 14, 23, 0, 31, 7, 44, 4)  # how much shorter each prompt of a batch is
+REPEATED, COPIED = 48, 64  # symbols of a repeated passage, and generated from it
+MEGABYTES = 256  # about so many, of the matrix that measures how fast memory is read
+
+
+def make_limit(model: ModernDecoder, positions: float) -> Run:
+    """Return a run that takes as long as reading all weights and a cache once."""
+    step = sum(x.nbytes for x in model.parameters())
+    step += positions * CacheSizes.of(model).bytes_per_token
+    matrix, vector = torch.ones(MEGABYTES * 160, 1536), torch.ones(1536)
+
+    def run() -> tuple[None, float]:
+        begun = time.perf_counter()
+        torch.mv(matrix, vector)
+        return None, (time.perf_counter() - begun) * step / matrix.nbytes
+
+    return run
+
+
+def draw_batch(passages: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return ragged prompts with padding on the left, and their mask."""
+    ids = torch.stack([x[:PROMPT] for x in passages])
+    real = torch.arange(PROMPT) >= torch.tensor(SHORTER)[:, None]
+    return ids * real, real
+
+
+def list_speed_runs(model: ModernDecoder, theirs, passages) -> dict[str, Run]:
+    one, (ragged, real) = passages[0][None, :PROMPT], draw_batch(passages)
+    repeated = passages[1][:REPEATED].repeat(3)[None, : -REPEATED // 2]
+    packed = {
+        f"packed, {str(x).removeprefix('torch.')}": PackedDecoder(model, x)
+        for x in (torch.float32, torch.bfloat16, torch.int8)
+    }
+    plain, fast = CachedDecoder(model), packed["packed, float32"]
+    runs: dict[str, Run] = {"limit": make_limit(model, PROMPT + COUNT / 2)}
+    if theirs is not None:
+        runs["transformers"] = lambda: time_theirs(theirs, one, COUNT)
+    return runs | {
+        "chapter 9": lambda: time_chapter_9(model, one, COUNT),
+        "cached": lambda: time_steps(plain, one, COUNT),
+        **{n: lambda x=x: time_steps(x, one, COUNT) for n, x in packed.items()},
+        "packed, batch": lambda: time_steps(fast, ragged, COUNT, real),
+        "repeated": lambda: time_steps(fast, repeated, COPIED),
+        "repeated, lookup": lambda: time_lookup(fast, repeated, COPIED),
+    }
+
+
+def compare_logits(
+    found: Float[Tensor, "T V"], exact: Float[Tensor, "T V"]
+) -> dict[str, float]:
+    """Return KL(exact ‖ found) a position, and how often the first symbol agrees."""
+    log_p, log_q = (x.double().log_softmax(-1) for x in (exact, found))
+    each = (log_p.exp() * (log_p - log_q)).sum(-1)
+    same = (found.argmax(-1) == exact.argmax(-1)).double()
+    return {"kl": float(each.mean()), "same_first": float(same.mean())}
+
+
+def average_rows(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return the mean of each number, and the least and largest KL."""
+    means = {key: statistics.mean(row[key] for row in rows) for key in rows[0]}
+    kl = [row["kl"] for row in rows]
+    return means | {"kl_range": [min(kl), max(kl)]}
+
+
+CHUNK, PASSAGES, LENGTH = 16, 3, 512
+
+
+@torch.no_grad()
+def read_logits(
+    decoder: CachedDecoder, ids: Int[Tensor, "T"], cache: Cache
+) -> Float[Tensor, "_ V"]:
+    """Return the logits of a passage's second half, read in chunks."""
+    parts = [decoder(x[None], cache)[0] for x in ids.split(CHUNK)]
+    return torch.cat(parts)[len(ids) // 2 :]
+
+
+def compare_decoders(passages, exact: CachedDecoder, found, make_cache) -> dict:
+    """Return `compare_logits` of two decoders, averaged over passages."""
+    sizes = CacheSizes.of(exact.model)
+    return average_rows(
+        [
+            compare_logits(
+                read_logits(found, ids, make_cache(len(ids))),
+                read_logits(exact, ids, KVCache(sizes, 1, len(ids))),
+            )
+            for ids in passages
+        ]
+    )
+
+
+@recorded(on_cpu=True, seeds=[0], prompt=PROMPT, count=COUNT, batch=BATCH, **SMOLLM2)
+def decoding_speed() -> dict:
+    """Record ms a symbol of every decoder, on 1 and 2 threads; what fewer bits cost.
+
+    Ratios are to transformers where it is installed, and else to chapter 9's decoder.
+    """
+    model, tokenizer = load_model()
+    passages = cut_passages(tokenizer, BATCH, PROMPT)
+    has_theirs = find_spec("transformers") is not None
+    runs = list_speed_runs(model, build_theirs(model) if has_theirs else None, passages)
+    base = "transformers" if has_theirs else "chapter 9"
+    found = {name: run()[0] for name, run in runs.items()}
+    exact = "packed, float32"
+    results: dict = {
+        "same": {n: x[0] == found[exact][0] for n, x in found.items() if x},
+        "threads": {},
+    }
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        results["threads"][str(threads)] = take_turns(runs, SPEED_ROUNDS, base)
+    torch.set_num_threads(1)
+    sizes, tested = CacheSizes.of(model), cut_passages(tokenizer, PASSAGES, LENGTH)
+    results["kl"] = {
+        str(dtype).removeprefix("torch."): compare_decoders(
+            tested,
+            CachedDecoder(model),
+            PackedDecoder(model, dtype),
+            lambda length: KVCache(sizes, 1, length),
+        )
+        for dtype in (torch.bfloat16, torch.int8)
+    }
+    cache = KVCache(sizes, BATCH, PROMPT)
+    counted = BATCH * PROMPT * sizes.bytes_per_token
+    results["bytes"] = {"counted": counted, "taken": cache.count_bytes()}
+    return results
+
+
+BITS, GROUP, RESIDUAL = (8, 4, 2), 32, 32
+
+
+class KeysPerPosition(KVCache):
+    """A cache whose keys are quantized like values: a scale for each position."""
+
+    bits = 4
+
+    def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Return exact values; keys that are older than the pass from their codes."""
+        keys, values = super().update(layer, key, value)
+        past = keys.shape[2] - key.shape[2]
+        old = keys[:, :, : max(0, past - RESIDUAL)].unflatten(-1, (-1, GROUP))
+        old = dequantize(*quantize(old, self.bits)).flatten(-2)
+        return torch.cat([old, keys[:, :, old.shape[2] :]], dim=2), values
+
+
+@recorded(seeds=[0], chunk=CHUNK, group=GROUP, residual=RESIDUAL, **SMOLLM2)
+def decoding_quantized_cache() -> dict:
+    """Record the KL divergence that fewer bits in the cache cost, on real text."""
+    model, tokenizer = load_model()
+    passages, sizes = cut_passages(tokenizer, PASSAGES, LENGTH), CacheSizes.of(model)
+    decoder = CachedDecoder(model)
+    exact = KVCache(sizes, 1, LENGTH).count_bytes()
+    rows = []
+    for bits in BITS:
+        made = QuantizedCache(sizes, 1, LENGTH, bits, GROUP, RESIDUAL)
+
+        def quantized(length: int, bits=bits) -> Cache:
+            return QuantizedCache(sizes, 1, length, bits, GROUP, RESIDUAL)
+
+        def per_position(length: int, bits=bits) -> Cache:
+            cache = KeysPerPosition(sizes, 1, length)
+            cache.bits = bits
+            return cache
+
+        for name, make in (
+            ("keys a channel, values a position", quantized),
+            ("only keys, a position", per_position),
+        ):
+            row = {"bits": bits, "name": name}
+            if make is quantized:
+                row["bytes"] = made.count_bytes() / exact
+            rows.append(row | compare_decoders(passages, decoder, decoder, make))
+    return {"rows": rows}
+
+
+DRAFT_COUNTS = (1, 4, 8)
+DRAFT_BLOCKS = 20  # of the draft that is the model's first blocks
+PROMPTS = 2
+
+
+def build_first_blocks(model: ModernDecoder, count: int) -> CachedLanguageModel:
+    """Return the model without its last blocks."""
+    return CachedLanguageModel(model.embed, [*model.blocks][:count], model.norm)
+
+
+def measure_speculation(decoder: CachedDecoder, make_draft, prompts) -> dict:
+    """Return accepted symbols and symbols a pass, and the speed against plain steps."""
+    sizes, times, totals = CacheSizes.of(decoder.model), [], [0, 0, 0]
+    for ids in prompts:
+        length = ids.shape[1] + COPIED
+        begun = time.perf_counter()
+        plain = generate(decoder, ids, COPIED, KVCache(sizes, 1, length))
+        between = time.perf_counter()
+        cache = KVCache(sizes, 1, length)
+        found = speculate(decoder, ids, COPIED, cache, make_draft(length))
+        seconds = time.perf_counter() - between
+        times.append((between - begun) / seconds)
+        parts = found.passes, found.proposed, found.accepted
+        totals = [a + b for a, b in zip(totals, parts, strict=True)]
+        same = found.ids == plain[0]
+    passes, proposed, accepted = totals
+    return {
+        "acceptance": accepted / max(1, proposed),
+        "symbols_a_pass": 1 + accepted / passes,
+        "times": statistics.median(times),
+        "same": same,
+    }
+
+
+@recorded(on_cpu=True, seeds=[0], count=COPIED, draft_blocks=DRAFT_BLOCKS, **SMOLLM2)
+def decoding_speculation() -> dict:
+    """Record acceptance against speed, for two texts and three drafts.
+
+    The expected symbols a pass are those of the acceptance of a single proposed symbol;
+    times are prefill and decoding together, against greedy steps.
+    """
+    model, tokenizer = load_model()
+    decoder, few = PackedDecoder(model), PackedDecoder(model, torch.int8)
+    early = PackedDecoder(build_first_blocks(model, DRAFT_BLOCKS))
+    ordinary = [x[None] for x in cut_passages(tokenizer, PROMPTS, PROMPT)]
+    cut = -REPEATED // 2
+    texts = {
+        "ordinary": ordinary,
+        "repeated": [x[:, :REPEATED].repeat(1, 3)[:, :cut] for x in ordinary],
+    }
+
+    def make_model_draft(decoder: CachedDecoder, length: int, count: int) -> DraftModel:
+        cache = KVCache(CacheSizes.of(decoder.model), 1, length + count)
+        return DraftModel(decoder, cache, count)
+
+    drafts = {
+        "lookup": lambda length, count: PromptLookup(3, count),
+        "int8": lambda length, count: make_model_draft(few, length, count),
+        "first blocks": lambda length, count: make_model_draft(early, length, count),
+    }
+    rows = []
+    for text, prompts in texts.items():
+        for name, make in drafts.items():
+            single = None
+            for count in DRAFT_COUNTS:
+
+                def make_draft(length: int, make=make, count=count):
+                    return make(length, count)
+
+                found = measure_speculation(decoder, make_draft, prompts)
+                single = found["acceptance"] if single is None else single
+                expected = expected_tokens(single, count)
+                row = {"text": text, "draft": name, "count": count}
+                rows.append(row | found | {"expected": expected})
+    return {"rows": rows}
+
+
+KEPT, SINKS = 128, (0, 1, 4)
+
+
+class EvictingAttention(RotaryAttention):
+    """Rotary attention whose positions count the keys that the cache has dropped."""
+
+    dropped = 0
+
+    def project(self, query: Tensor, memory: Tensor, start: int = 0):
+        """Return queries, keys and values of positions from there on."""
+        return super().project(query, memory, start + self.dropped)
+
+
+@torch.no_grad()
+def read_evicting(
+    model: ModernDecoder, ids: Int[Tensor, "T"], sinks: int, counted: bool
+) -> Float[Tensor, "_ V"]:
+    """Return logits of the second half; keys are dropped after each chunk.
+
+    With `counted`, positions go on; else they are those of the rows of the cache.
+    """
+    parts, caches, dropped = [], None, 0
+    for chunk in ids.split(CHUNK):
+        for block in model.blocks:
+            block.attention.dropped = dropped if counted else 0
+        logits, caches = model.decode(chunk[None], caches)
+        parts.append(logits[0])
+        extra = max(0, caches[0][0].shape[2] - KEPT - sinks)
+        if extra:
+            rows = torch.arange(caches[0][0].shape[2])
+            rows = torch.cat([rows[:sinks], rows[sinks + extra :]])
+            caches = [(key[:, :, rows], value[:, :, rows]) for key, value in caches]
+        dropped += extra
+    return torch.cat(parts)[len(ids) // 2 :]
+
+
+@recorded(seeds=[0], kept=KEPT, chunk=CHUNK, length=LENGTH, **SMOLLM2)
+@torch.no_grad()
+def decoding_eviction() -> dict:
+    """Record what a cache of the newest keys costs, with and without first keys.
+
+    The RoPE trap: a key was rotated by its position; where the next position is the
+    number of rows that the cache has left, distances are wrong.
+    """
+    model, tokenizer = load_model(EvictingAttention)
+    passages, sizes = cut_passages(tokenizer, PASSAGES, LENGTH), CacheSizes.of(model)
+    rows = []
+    for counted in (True, False):
+        for sinks in SINKS:
+            found = [
+                compare_logits(
+                    read_evicting(model, ids, sinks, counted),
+                    model(ids[None])[0, len(ids) // 2 :],
+                )
+                for ids in passages
+            ]
+            rows.append({"sinks": sinks, "counted": counted} | average_rows(found))
+    share = (KEPT + SINKS[-1]) / LENGTH
+    return {"rows": rows, "share": share, "bytes": sizes.bytes_per_token * LENGTH}
+
+
+POSITIONS = (128, 512, 2048, 8192)
+STEP_ROUNDS = 7
+
+
+@recorded(on_cpu=True, seeds=[0], positions=POSITIONS, **SMOLLM2)
+def decoding_steps() -> dict:
+    """Record the time of one step against the bytes that it reads, over the length."""
+    model, _ = load_model()
+    decoder, sizes = PackedDecoder(model), CacheSizes.of(model)
+    cache = KVCache(sizes, 1, POSITIONS[-1])
+    ids = torch.zeros(1, 1, dtype=torch.long)
+    matrix, vector = torch.ones(MEGABYTES * 160, 1536), torch.ones(1536)
+
+    def step(positions: int) -> None:
+        # What an empty cache has is read as what a full one has.
+        cache.lengths = torch.tensor([positions - 1])
+        decoder(ids, cache)
+
+    calls = {str(n): lambda n=n: step(n) for n in POSITIONS}
+    calls["product"] = lambda: torch.mv(matrix, vector)
+    found = {n: list_quartiles(x) for n, x in time_calls(calls, STEP_ROUNDS).items()}
+    rate = matrix.nbytes / found.pop("product")[1]
+    weights = sum(x.nbytes for x in model.parameters())
+    rows = [
+        {
+            "positions": n,
+            "ms": [1000 * x for x in found[str(n)]],
+            "bytes": weights + n * sizes.bytes_per_token,
+        }
+        for n in POSITIONS
+    ]
+    return {"rows": rows, "bytes_a_second": rate}
+
+
+# A layer of DeepSeek-V2-Lite: https://arxiv.org/abs/2405.04434, appendix B.1.
+LITE = LatentSizes(2048, heads=16, latent=512, content=128, rotary=64, value=128)
+LATENT_KEYS, LATENT_QUERIES, LATENT_ROUNDS = 1024, (1, 4, 16, 64, 256), 5
+
+
+@recorded(on_cpu=True, seeds=[0], keys=LATENT_KEYS, heads=LITE.heads)
+def decoding_latent() -> dict:
+    """Record the times of MLA's two forms over the number of new symbols."""
+    H, Z, N, R, E = LITE.heads, LITE.latent, LITE.content, LITE.rotary, LITE.value
+    with use_seed(0):
+        latent = torch.randn(1, 1, LATENT_KEYS, Z)
+        rotary = torch.randn(1, 1, LATENT_KEYS, R)
+        W_key, W_value = torch.randn(H, N, Z) / Z**0.5, torch.randn(H, E, Z) / Z**0.5
+    rows = []
+    for T in LATENT_QUERIES:
+        with use_seed(T):
+            query, turned = torch.randn(1, H, T, N), torch.randn(1, H, T, R)
+        given = query, turned, latent, rotary, W_key, W_value
+        calls = {
+            "naive": lambda given=given: attend_naive(*given),
+            "absorbed": lambda given=given: attend_absorbed(*given),
+        }
+        taken = time_calls(calls, LATENT_ROUNDS, clock=time.process_time)
+        rows.append(
+            {
+                "queries": T,
+                "ms": {
+                    n: [1000 * y for y in list_quartiles(x)] for n, x in taken.items()
+                },
+                "products": LITE.count_products(T, LATENT_KEYS),
+            }
+        )
+    return {"rows": rows}
