@@ -15,6 +15,7 @@ Axes: B batch, H heads, T queries, S keys, D width of query and key, E of
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -81,7 +82,8 @@ def attend_window(
 ) -> Float[Tensor, "B H T E"]:
     """Return attention of each query to the last `size` keys, its own included.
 
-    The last query is aligned with the last key. No (T, S) mask is ever made.
+    The last query is aligned with the last key. No (T, S) mask is ever made. On a
+    CPU it has first derivatives only, where D = E.
 
     Args:
         size: number of keys that a query can attend to.
@@ -94,7 +96,11 @@ def attend_window(
     require_equal_widths(query, key)
     if size < 1:
         raise ValueError(f"a window has at least 1 key, not {size}")
-    if query.device.type == "cpu" and not torch.compiler.is_compiling():
+    # A check for NaN is a value that neither torch.compile nor vmap can wait for.
+    traced = (
+        torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    )
+    if query.device.type == "cpu" and not traced:
         output = attend_window_views(query, key, value, size, rows)
         # PyTorch adds -inf to scores that are masked out, and NaN - inf is NaN.
         # The slow version replaces the scores, so that no such key is read.
@@ -115,9 +121,9 @@ def window_mask(
     like: Tensor, size: int, start: int, stop: int, low: int, high: int
 ) -> Tensor:
     """Return which keys low ... high - 1 the queries start ... stop - 1 see."""
-    position = torch.arange(start, stop, device=like.device)[:, None]
-    back = position - torch.arange(low, high, device=like.device)
-    return (back >= 0) & (back < size)
+    own = start - low  # the column of the first query's own key
+    mask = like.new_ones(stop - start, high - low, dtype=torch.bool)
+    return mask.tril_(own).triu_(own - size + 1)
 
 
 def attend_window_views(
@@ -142,8 +148,8 @@ def attend_window_views(
         given = (*part, value[:, low:stop])
         if wide:
             return attend_by_head(*given, mask)
-        given = (x[None] for x in given)
-        return scaled_dot_product_attention(*given, attn_mask=mask)[0]
+        q, k, v = (x[None] for x in given)
+        return scaled_dot_product_attention(q, k, v, attn_mask=mask)[0]
 
     # All queries from `first` on have a whole window. A chunk's keys are one more
     # than it needs: the products of an even number of keys are faster.
@@ -156,12 +162,12 @@ def attend_window_views(
         outputs.append(attend_range(start, min(start + HEAD_ROWS, first)))
     if count:
         queries = query[:, first - begin : last - begin].unflatten(1, (count, rows))
-        windows = (
+        keys, values = (
             x[:, first - size : last].unfold(1, rows + size, rows).mT
             for x in (key, value)
         )
         mask = window_mask(key, size, size, size + rows, 0, size + rows)
-        output = scaled_dot_product_attention(queries, *windows, attn_mask=mask)
+        output = scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
         outputs.append(output.flatten(1, 2))
     if last < S:
         outputs.append(attend_range(last, S))
@@ -182,7 +188,7 @@ def attend_by_head(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> T
     as those of MKL that `@` takes. Only this operator has them for float32.
     """
     multiply = torch.ops.mkldnn._linear_pointwise  # x, y: x @ y.mT
-    more = None, "none", [], ""
+    more: tuple[Any, ...] = None, "none", [], ""
     # Adding is faster than replacing; the caller looks for NaN. Only the first
     # and the last keys of a chunk are masked out for some of its queries.
     bias = query.new_zeros(mask.shape).masked_fill_(~mask, -torch.inf)

@@ -54,6 +54,22 @@ def test_a_key_outside_the_window_reaches_no_query(size, spoiled):
     torch.testing.assert_close(found[:, :, later], expected[:, :, later])
 
 
+@pytest.mark.compiled
+def test_a_window_can_be_mapped_and_compiled():
+    query, key, value = draw_inputs(40, 40)
+    value = value[..., :5]
+    expected = attend_window(query, key, value, 7)
+
+    def call(query):
+        return attend_window(query, key, value, 7)
+
+    given = query, key, value
+    mapped = torch.vmap(lambda *x: attend_window(*(y[None] for y in x), 7)[0])(*given)
+    torch.testing.assert_close(mapped, expected)
+    compiled = torch.compile(call, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(query), expected)
+
+
 @pytest.mark.parametrize("shape", [(17,), (11, 1), (2, 1, 1, 17)])
 def test_a_mask_can_broadcast(shape):
     inputs = draw_inputs(11, 17)
