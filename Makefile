@@ -122,7 +122,8 @@ pages: .venv/test.stamp  ## write solutions, headings, the page of mistakes and 
 evidence: .venv/test.stamp  ## repeat recorded runs: NAME=cmudict_fixed_0, RANKS=2 for two processes
 	$(BIN)/$(if $(RANKS),torchrun --nproc-per-node $(RANKS),python) -m workshop.experiments $(or $(NAME),--help)
 
-# On a bare machine with a GPU: its own Python, no environment, no network.
+# On a bare machine with a GPU: its own Python, no environment, no network. With
+# TUTORIAL=06-fused-attention.py, a file of Triton's source, its kernel is timed too.
 gpu:  ## run what needs a GPU, or go on with it: OUT=folder
 	@[ -n "$(OUT)" ] || { echo "make gpu needs a folder for the results: OUT=folder"; exit 1; }
 	PYTHONPATH=lib $(or $(PYTHON),python3) -m workshop.bench.gpu --out "$(OUT)"

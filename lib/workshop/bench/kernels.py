@@ -1,8 +1,10 @@
-"""Attention kernels: ours, every backend of PyTorch by name, FlexAttention.
+"""Attention kernels: ours, PyTorch's backends by name, and those that are installed.
 
 `scaled_dot_product_attention` chooses a backend by itself and does not say
 which. Here it is called as it is, and with each backend alone; one that cannot
-compute a case says why.
+compute a case says why, and so does a package that is missing. FlashAttention-3 and
+-4 are called directly: `torch.nn.attention.activate_flash_attention_impl` would put
+the same kernels in the place of PyTorch's own for the whole process.
 
 Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.attention.sdpa_kernel.html;
     the setting (16k tokens, H · D = 2048) and the count of operations: Shah et
@@ -10,6 +12,9 @@ Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.attention.sdpa_k
 Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 """
 
+import importlib.util
+import inspect
+import os
 import random
 import warnings
 from collections.abc import Callable, Mapping
@@ -36,7 +41,10 @@ BACKENDS = {
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "math": SDPBackend.MATH,
 }
-NAMES = ("ours", "sdpa", *(f"sdpa {name}" for name in BACKENDS), "flex")
+# Triton's `06-fused-attention.py`, which no wheel has.
+TUTORIAL = os.environ.get("TUTORIAL", "")
+PACKAGES = {"FlashAttention-3": "flash_attn_interface"}
+PACKAGES["FlashAttention-4"] = "flash_attn.cute"
 # "sdpa math" writes the matrix of scores to memory.
 LONGEST_MATRIX = 4096
 # FlexAttention is compiled for each length, which takes half a minute.
@@ -50,8 +58,9 @@ ROUNDS = 7
 class Case:
     """What is measured.
 
-    The kind is "causal", forwards and backwards; or "decoding" of one token with four
-    query heads a key head, forwards.
+    The kind is "causal", forwards and backwards; "tutorial", the same beside the
+    kernel of Triton's tutorial, which takes float16 alone; or "decoding" of one token
+    with four query heads a key head, forwards.
     """
 
     kind: str
@@ -90,6 +99,8 @@ CASES = [
     Case("causal", D, S) for S in (4096, 16384, 8192, 2048, 1024) for D in (128, 64)
 ]
 CASES[4:4] = [Case("decoding", D, 8192, tokens=32 * 8192) for D in (128, 64)]
+# Last, because this kernel is tuned for a minute.
+CASES += [Case("tutorial", D, 4096) for D in (128, 64) if TUTORIAL]
 
 
 def draw_inputs(case: Case, device: str) -> list[Tensor]:
@@ -98,7 +109,8 @@ def draw_inputs(case: Case, device: str) -> list[Tensor]:
     dtype = torch.float32
     if device == "cuda":
         new = torch.cuda.get_device_capability() >= (8, 0)
-        dtype = torch.bfloat16 if new else torch.float16
+        half = case.kind == "tutorial" or not new
+        dtype = torch.float16 if half else torch.bfloat16
     rng = torch.Generator(device).manual_seed(0)
     sizes = (B, H, T, D), (B, G, S, D), (B, G, S, D), (B, H, T, D)
     return [torch.randn(x, generator=rng, device=device).to(dtype) for x in sizes]
@@ -121,31 +133,63 @@ def compile_flex(case: Case, device: str) -> Callable[..., Tensor]:
     return partial(run, block_mask=mask)
 
 
+def import_flash_attention(package: str) -> Callable[..., Tensor]:
+    """Return a package's function for the layout (B, H, T, D)."""
+    run = importlib.import_module(package).flash_attn_func
+
+    def call(*inputs: Tensor) -> Tensor:
+        found = run(*(x.transpose(1, 2) for x in inputs), causal=True)
+        # Some versions return the logsumexp as well.
+        return (found[0] if isinstance(found, tuple) else found).transpose(1, 2)
+
+    return call
+
+
+def import_tutorial() -> Callable[..., Tensor]:
+    """Return the function of Triton's tutorial."""
+    spec = importlib.util.spec_from_file_location("tutorial", TUTORIAL)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    names = inspect.signature(module._attention.forward).parameters
+    more = [False] if "warp_specialize" in names else []  # as the file's own benchmark
+
+    def call(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        scale = query.shape[-1] ** -0.5
+        return module.attention(query, key, value, True, scale, *more)
+
+    return call
+
+
 def list_implementations(case: Case, device: str) -> dict[str, Callable]:
     """Return what makes each function of query, key and value, by name.
 
     On a GPU ours is strict: PyTorch's tiles are not timed in a kernel's name.
     """
-    causal, strict = case.kind == "causal", device == "cuda"
+    causal, strict = case.kind != "decoding", device == "cuda"
     given = {"is_causal": True} if causal else {"enable_gqa": True}
     sdpa = partial(F.scaled_dot_product_attention, **given)
     ours = partial(attend_split_kv, strict=strict)
     if causal:
         ours = partial(flash_attention, causal=True, strict=strict)
     found: dict[str, Callable] = {"ours": lambda: ours, "sdpa": lambda: sdpa}
+    if case.kind == "tutorial":
+        return found | {"tutorial": import_tutorial}
     for name, backend in BACKENDS.items():
         if name != "math" or not causal or case.S <= LONGEST_MATRIX:
             alone = partial(call_backend, backend, sdpa)
             found[f"sdpa {name}"] = lambda alone=alone: alone
     if causal and case.S in FLEX:
         found["flex"] = partial(compile_flex, case, device)
+    if causal:
+        for name, package in PACKAGES.items():
+            found[name] = partial(import_flash_attention, package)
     return found
 
 
 def build_calls(run: Callable, case: Case, inputs: list[Tensor]) -> dict[str, Callable]:
     *given, upstream = inputs
     calls: dict[str, Callable] = {"forward": partial(run, *given)}
-    if case.kind == "causal":
+    if case.kind != "decoding":
         leaves = [x.detach().requires_grad_() for x in given]
         output = run(*leaves)
         calls["backward"] = partial(
@@ -209,8 +253,16 @@ def find_kernel(call: Callable[[], object], device: str) -> str:
     return longest.name if longest else "unknown"
 
 
+def find_quartiles(numbers: list[float]) -> list[float]:
+    cuts = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
+    return torch.tensor(numbers, dtype=torch.float64).quantile(cuts).tolist()
+
+
 def measure_case(case: Case, device: str, rounds: int = ROUNDS) -> dict:
-    """Return the times of the implementations that are right, and refusals."""
+    """Return the times of the implementations that are right, and refusals.
+
+    `ours` is our share of an implementation's speed: quartiles over the rounds.
+    """
     inputs = draw_inputs(case, device)
     calls: dict[str, dict[str, Callable]] = {"forward": {}, "backward": {}}
     refused = {}
@@ -231,15 +283,17 @@ def measure_case(case: Case, device: str, rounds: int = ROUNDS) -> dict:
                 torch.cuda.synchronize()  # ends the run if the GPU is lost
     times = []
     for direction, ready in calls.items():
-        for name, taken in time_in_turns(ready, device, rounds).items():
-            cuts = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
-            spread = torch.tensor(taken, dtype=torch.float64).quantile(cuts)
-            low, median, high = spread.tolist()
+        all_taken = time_in_turns(ready, device, rounds)
+        for name, taken in all_taken.items():
+            low, median, high = find_quartiles(taken)
             size = inputs[0].element_size()
             found = {"pass": direction, "name": name, "ms": median}
             found["spread"] = (high - low) / median
             found["rate"] = case.measure_rate(direction, median / 1e3, size)
             found["kernel"] = find_kernel(ready[name], device)
+            if name != "ours" and "ours" in ready:
+                ratios = [t / o for t, o in zip(taken, all_taken["ours"], strict=True)]
+                found["ours"] = find_quartiles(ratios)
             times.append(found)
     more = {"name": case.name, "shape": case.shape, "dtype": str(inputs[0].dtype)}
     return {**more, "times": times, "refused": refused}

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 
 import pytest
 import torch
@@ -12,21 +13,30 @@ from workshop.bench import gpu, kernels, record
 from workshop.bench.cells import run_cells
 from workshop.bench.kernels import Case, draw_inputs, measure_case, measure_error
 
-CAUSAL = Case("causal", 8, 32, tokens=64, columns=16)
+CAUSAL = Case("causal", 64, 32, tokens=64, columns=128)
+TUTORIAL = """
+from types import SimpleNamespace
+from torch.nn.functional import scaled_dot_product_attention
+_attention = SimpleNamespace(forward=lambda ctx, warp_specialize: None)
+def attention(q, k, v, causal, scale, warp_specialize):
+    return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
+"""
 DECODING = Case("decoding", 8, 32, tokens=64, columns=32)
 
 
 def test_every_implementation_that_runs_here_is_in_the_table(tmp_path):
     record.write_json(tmp_path / "machine.json", {"device": "cpu", "torch": "2"})
     assert command.run_cases([CAUSAL, DECODING], tmp_path, "cpu")
-    case = json.loads((tmp_path / "case_causal_D8_S32.json").read_text("utf8"))
-    assert case["refused"].keys() == {"sdpa cudnn", "sdpa efficient"}
+    case = json.loads((tmp_path / "case_causal_D64_S32.json").read_text("utf8"))
+    missing = {"FlashAttention-3", "FlashAttention-4"}
+    assert case["refused"].keys() == {"sdpa cudnn", "sdpa efficient"} | missing
+    assert "named 'flash_attn" in case["refused"]["FlashAttention-3"]
     names = {(x["pass"], x["name"]) for x in case["times"]}
     assert ("backward", "ours") in names and ("forward", "sdpa math") in names
     table = command.format_table(tmp_path)
     assert "- device: cpu" in table
-    assert "| causal_D8_S32 | backward |" in table
-    assert "TB/s" in table.partition("| decoding_D8_S32 | forward |")[2]
+    assert "| causal_D64_S32 | backward | sdpa math |" in table
+    assert "TB/s" in table.partition("| decoding_D8_S32 | forward | ours |")[2]
 
 
 def test_a_wrong_mask_or_gradient_is_refused(monkeypatch):
@@ -42,25 +52,56 @@ def test_a_wrong_mask_or_gradient_is_refused(monkeypatch):
 
 
 def test_a_time_is_a_median_and_a_rate_counts_products(monkeypatch):
-    def time_alike(calls, device, rounds):
-        return {name: [4.0, 1.0, 2.0] for name in calls}
+    def time_by_name(calls, device, rounds):
+        slow = {"ours": [4.0, 1.0, 2.0], "sdpa math": [9.0, 9.0, 9.0]}
+        return {name: slow.get(name, [2.0, 0.5, 0.5]) for name in calls}
 
-    monkeypatch.setattr(kernels, "time_in_turns", time_alike)
-    first, *_ = measure_case(CAUSAL, "cpu")["times"]
+    monkeypatch.setattr(kernels, "time_in_turns", time_by_name)
+    case = measure_case(CAUSAL, "cpu")
+    first, *_ = case["times"]
     assert (first["ms"], first["spread"]) == (2, 0.75)
-    products = 2 * 2 * 8 * 32 * 32  # B H D T S
+    text = "causal_D64_S32 backward: 0.50 (0.38 to 0.50) of sdpa, BELOW 0.7"
+    assert command.format_share(case, "backward") == f"- {text}"
+    products = 2 * 2 * 64 * 32 * 32  # B H D T S
     assert CAUSAL.measure_rate("forward", 2e-12 * products, 4) == "1 TFLOP/s"
     assert CAUSAL.measure_rate("backward", 2e-12 * products, 4) == "2.5 TFLOP/s"
 
 
-def test_a_case_that_is_there_is_not_measured_again(tmp_path, monkeypatch):
-    (tmp_path / f"case_{CAUSAL.name}.json").write_text("{}", "utf8")
-    monkeypatch.setattr(command, "measure_case", lambda case, device: {"new": 1})
-    assert not command.run_cases([CAUSAL, DECODING], tmp_path, "cpu", seconds=0)
-    assert command.run_cases([CAUSAL, DECODING], tmp_path, "cpu")
-    files = {path.name: path.read_text("utf8") for path in tmp_path.iterdir()}
-    assert files.pop(f"case_{CAUSAL.name}.json") == "{}"
-    assert [json.loads(text) for text in files.values()] == [{"new": 1}]
+def test_after_a_crash_the_other_cases_come_first_and_none_twice(tmp_path, monkeypatch):
+    last = Case("decoding", 8, 64)
+    (tmp_path / f"case_{CAUSAL.name}.begun").touch()
+    (tmp_path / f"case_{DECODING.name}.json").write_text("{}", "utf8")
+    measured = []
+    monkeypatch.setattr(command, "measure_case", lambda case, _: measured.append(case))
+    assert command.run_cases([CAUSAL, DECODING, last], tmp_path, "cpu")
+    assert measured == [last, CAUSAL]
+
+
+def test_the_tutorials_kernel_is_timed_from_its_file(tmp_path, monkeypatch):
+    path = tmp_path / "tutorial.py"
+    path.write_text(TUTORIAL, "utf8")
+    monkeypatch.setattr(kernels, "TUTORIAL", str(path))
+    found = measure_case(Case("tutorial", 8, 32, tokens=64, columns=16), "cpu", 1)
+    assert not found["refused"]
+    assert [x["name"] for x in found["times"]] == ["ours", "sdpa", "tutorial"] * 2
+
+
+def test_slow_tests_leave_time_for_the_benchmark(tmp_path, monkeypatch):
+    ends = []
+
+    def run(words, log, end):
+        ends.append((words[0], round(end - start)))
+        if "--collect-only" in words:
+            log.write_text("tests/test_a.py::test_b\nERROR tests/test_c.py\n", "utf8")
+
+    monkeypatch.setattr(gpu, "open_folder", lambda _: None)
+    monkeypatch.setattr(gpu, "run", run)
+    start = time.monotonic()
+    assert gpu.main(["--out", str(tmp_path)]) == 1
+    text = (tmp_path / "summary.md").read_text("utf8")
+    assert "1 tests marked cuda: {}" in text and "FAILED ERROR tests/test_c.py" in text
+    assert ends[2:4] == [("workshop.bench", 450), ("workshop.bench.cells", 525)]
+    assert ends[1] == ("pytest", 200) and ends[-2] == ("pytest", 525)
 
 
 @pytest.mark.parametrize("main", [gpu.main, command.main])
