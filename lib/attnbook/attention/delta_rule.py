@@ -44,7 +44,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 from torch.nn import functional as F
 
-from attnbook.attention.linear import check_state_shape, split_chunks
+from attnbook.attention.linear import check_state_shape, require_alike, split_chunks
 from attnbook.attention.scaled_dot_product import require_fit
 from attnbook.attention.tiled import promote_to_float32
 
@@ -58,8 +58,14 @@ def can_read(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.numel() > 0 and not is_compiling()
 
 
-def read_decay(log_decay: Tensor) -> Tensor:
-    """Return the rates in at least single precision; refuse positive ones."""
+def read_decay(log_decay: Tensor, key: Tensor) -> Tensor:
+    """Return the rates in at least single precision; refuse those that do not fit."""
+    require_alike(key=key, log_decay=log_decay)
+    if log_decay.shape[-1] not in (1, key.shape[-1]):
+        raise ValueError(
+            f"log_decay has {log_decay.shape[-1]} columns, but must have 1 or as many "
+            f"as the keys, {key.shape[-1]}"
+        )
     if can_read(log_decay) and not (highest := log_decay.max()) <= 0:
         raise ValueError(
             f"log_decay must be at most 0, but is up to {highest:.3g}: the "
@@ -140,7 +146,8 @@ def step_delta(
     """
     check_beta(beta)
     check_state_shape("state", state, (*key.shape, value.shape[-1]))
-    rate = None if log_decay is None else read_decay(log_decay)
+    require_alike(query=query, key=key, value=value, beta=beta, state=state)
+    rate = None if log_decay is None else read_decay(log_decay, key)
     return write_and_read(state, query, key, value, beta, rate)
 
 
@@ -184,7 +191,7 @@ def attend_delta_recurrent(
         ValueError: as in `step_delta`, or if the numbers of positions differ.
     """
     state = check_delta_inputs(query, key, value, beta, log_decay, state)
-    rates = None if log_decay is None else read_decay(log_decay).unbind(-2)
+    rates = None if log_decay is None else read_decay(log_decay, key).unbind(-2)
     betas = beta.unbind(-1)
     outputs = [value[..., :0, :].to(query.dtype)]
     # `unbind` goes back through one stack; the gradient of each x[..., t, :]
@@ -231,7 +238,7 @@ def attend_delta_chunked(
                 f"a head has 1 decay here, not {log_decay.shape[-1]}: with one for "
                 "each channel, use attend_delta_recurrent"
             )
-        rate = split_chunks(read_decay(log_decay), chunk)
+        rate = split_chunks(read_decay(log_decay, key), chunk)
     # What the memory at the chunk's beginning contributes is proportional to
     # the decayed keys; what other positions write, to decayed products.
     from_start, to_end, whole = decay_chunk(k, rate)
@@ -277,8 +284,10 @@ def check_delta_inputs(
     state: Tensor | None,
 ) -> Tensor:
     """Return the state to begin with, or raise ValueError."""
+    require_alike(query=query, key=key, value=value, beta=beta)
     require_fit(query, key, value)
     given = {"queries": query.shape[:-1], "numbers beta": beta.shape}
+    given["values"] = value.shape[:-1]
     if log_decay is not None:
         given["decays"] = log_decay.shape[:-1]
     for name, shape in given.items():
@@ -292,4 +301,5 @@ def check_delta_inputs(
     if state is None:
         return promote_to_float32(key).new_zeros(sizes)
     check_state_shape("state", state, sizes)
+    require_alike(key=key, state=state)
     return state

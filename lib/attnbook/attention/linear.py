@@ -24,6 +24,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from attnbook.attention.masked_softmax import require_mask
 from attnbook.attention.scaled_dot_product import require_fit
 from attnbook.attention.tiled import promote_to_float32
 
@@ -70,10 +71,14 @@ def attend_linear(
     Args:
         mask: True where a query can attend; broadcasts to (B, H, T, S).
         features: the feature map φ.
+
+    Raises:
+        ValueError: if the inputs or the mask do not fit.
     """
     phi_query, phi_key = compute_features(query, key, value, features)
     weights = phi_query @ phi_key.transpose(-2, -1)
     if mask is not None:
+        require_mask(mask, weights)
         weights = weights.masked_fill(~mask, 0.0)
     sums = weights.sum(dim=-1, keepdim=True)
     output = divide_by_sums(weights @ promote_to_float32(value), sums)
@@ -101,6 +106,7 @@ def step_linear(
     Raises:
         ValueError: if the state does not have the shape (B, H, F, E).
     """
+    require_alike(query=query, key=key, value=value, state=state, normalizer=normalizer)
     phi_query, phi_key = (features(promote_to_float32(x)) for x in (query, key))
     sizes = *phi_key.shape, value.shape[-1]
     check_state_shape("state", state, sizes)
@@ -214,8 +220,23 @@ def compute_features(
     query: Tensor, key: Tensor, value: Tensor, features: FeatureMap
 ) -> tuple[Tensor, Tensor]:
     """Return the features of queries and keys, or raise ValueError."""
+    require_alike(query=query, key=key, value=value)
     require_fit(query, key, value)
     return features(promote_to_float32(query)), features(promote_to_float32(key))
+
+
+def require_alike(**tensors: Tensor) -> None:
+    """Raise ValueError for several devices, or single beside double precision."""
+    (first, x), *others = tensors.items()
+    if not x.is_floating_point():
+        raise ValueError(f"the {first} is {x.dtype}, but must be floating point")
+    wide = torch.promote_types(x.dtype, torch.float32)
+    for name, y in others:
+        if y.device != x.device or wide != torch.promote_types(y.dtype, torch.float32):
+            raise ValueError(
+                f"the {first} is {x.dtype} on {x.device}, but the {name} is "
+                f"{y.dtype} on {y.device}"
+            )
 
 
 def check_causal_inputs(
@@ -246,10 +267,10 @@ def start_state(
         )
     sizes = *phi_key.shape[:-2], phi_key.shape[-1], value.shape[-1]
     if state is None or normalizer is None:
-        zeros = phi_key.new_zeros(sizes)
-        return zeros, zeros[..., 0]
+        return phi_key.new_zeros(sizes), phi_key.new_zeros(sizes[:-1])
     check_state_shape("state", state, sizes)
     check_state_shape("normalizer", normalizer, sizes[:-1])
+    require_alike(key=phi_key, state=state, normalizer=normalizer)
     return state, normalizer
 
 

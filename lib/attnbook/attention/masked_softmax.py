@@ -22,6 +22,17 @@ def masked_softmax(
     Raises:
         ValueError: if the mask is not boolean, or does not broadcast to scores.
     """
+    require_mask(mask, scores)
+    visible = scores.masked_fill(~mask, -torch.inf)
+    # The softmax of a row of -inf is NaN, and so is its gradient: such a row
+    # is replaced by zeros before the softmax and set to 0 after it.
+    empty = ~mask.any(dim=-1, keepdim=True)
+    weights = visible.masked_fill(empty, 0.0).softmax(dim=-1)
+    return weights.masked_fill(empty, 0.0)
+
+
+def require_mask(mask: Tensor, scores: Tensor) -> None:
+    """Raise ValueError unless the mask is boolean and broadcasts to scores."""
     if mask.dtype != torch.bool:
         raise ValueError(
             f"the mask must be boolean, True where a query can attend, "
@@ -36,12 +47,6 @@ def masked_softmax(
             f"a mask of shape {tuple(mask.shape)} does not broadcast to "
             f"scores of shape {tuple(scores.shape)}"
         )
-    visible = scores.masked_fill(~mask, -torch.inf)
-    # The softmax of a row of -inf is NaN, and so is its gradient: such a row
-    # is replaced by zeros before the softmax and set to 0 after it.
-    empty = ~mask.any(dim=-1, keepdim=True)
-    weights = visible.masked_fill(empty, 0.0).softmax(dim=-1)
-    return weights.masked_fill(empty, 0.0)
 
 
 def softmax_over_keys(

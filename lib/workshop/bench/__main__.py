@@ -38,18 +38,19 @@ def run_cases(cases: Sequence[Case], folder: Path, device: str) -> bool:
     return all(path.exists() for path in paths.values())
 
 
-def format_share(case: dict, direction: str) -> str:
+def format_shares(case: dict) -> list[str]:
     """Return our share of the speed of PyTorch's best backend, and the bar."""
-    name = f"{case['name']} {direction}"
-    times = [x for x in case["times"] if x["pass"] == direction and "ours" in x]
-    times = [x for x in times if x["name"].startswith("sdpa")]
-    if not times:
-        return f"- {name}: nothing to compare"
-    best = min(times, key=lambda x: x["ms"])
-    low, share, high = best["ours"]
-    text = f"- {name}: {share:.2f} ({low:.2f} to {high:.2f}) of {best['name']}"
-    bar = BARS[direction, case["shape"][-1]]
-    return f"{text}, {'reaches' if share >= bar else 'BELOW'} {bar}"
+    lines = []
+    for (direction, D), bar in BARS.items():
+        found = [x for x in case["times"] if x["pass"] == direction and "ours" in x]
+        found = [x for x in found if x["name"].startswith("sdpa")]
+        if found and case["name"].startswith(f"causal_D{D}_"):
+            best = min(found, key=lambda x: x["ms"])
+            low, share, high = best["ours"]
+            text = f"{share:.2f} ({low:.2f} to {high:.2f}) of {best['name']}"
+            text += f", {'reaches' if share >= bar else 'BELOW'} {bar}"
+            lines.append(f"- {case['name']} {direction}: {text}")
+    return lines
 
 
 def format_table(folder: Path) -> str:
@@ -66,8 +67,7 @@ def format_table(folder: Path) -> str:
     refused = defaultdict(list)
     for path in sorted(folder.glob("case_*.json")):
         case = json.loads(path.read_text("utf8"))
-        if case["name"].startswith("causal"):
-            shares += [format_share(case, way) for way in ("forward", "backward")]
+        shares += format_shares(case)
         for x in case["times"]:
             time = f"{x['ms']:.3g} ms ± {x['spread']:.0%}"
             share = f"{x['ours'][1]:.2f}" if "ours" in x else ""

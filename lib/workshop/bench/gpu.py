@@ -34,14 +34,13 @@ def run(command: Sequence[str], log: Path, end: float) -> None:
     """Run one Python module until its end, or until the time is up."""
     command = [sys.executable, "-m", *command]
     more = {"PYTHONPATH": str(LIBRARY), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    left, both = end - time.monotonic(), os.environ | more
-    if left <= 0:
-        return
+    left, both = max(0, end - time.monotonic()), os.environ | more
     with log.open("a", encoding="utf8") as file:
         try:
-            subprocess.run(
+            done = subprocess.run(
                 command, cwd=ROOT, env=both, stdout=file, stderr=file, timeout=left
             )
+            file.write(f"ended with {done.returncode}: {command}\n")
         except subprocess.TimeoutExpired:
             file.write(f"stopped, because the time was up: {command}\n")
 

@@ -12,14 +12,16 @@ Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.attention.sdpa_k
 Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 """
 
-import importlib.util
+import importlib
 import inspect
 import os
 import random
+import runpy
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from statistics import quantiles
 from typing import cast
 
 import torch
@@ -43,8 +45,7 @@ BACKENDS = {
 }
 # Triton's `06-fused-attention.py`, which no wheel has.
 TUTORIAL = os.environ.get("TUTORIAL", "")
-PACKAGES = {"FlashAttention-3": "flash_attn_interface"}
-PACKAGES["FlashAttention-4"] = "flash_attn.cute"
+PACKAGES = {"FA3": "flash_attn_interface", "FA4": "flash_attn.cute"}
 # "sdpa math" writes the matrix of scores to memory.
 LONGEST_MATRIX = 4096
 # FlexAttention is compiled for each length, which takes half a minute.
@@ -52,6 +53,7 @@ FLEX = (4096, 16384)
 # The largest error of a right result in half precision, over the largest value.
 TOLERANCE = 0.03
 ROUNDS = 7
+find_quartiles = partial(quantiles, n=4, method="inclusive")
 
 
 @dataclass(frozen=True)
@@ -134,12 +136,11 @@ def compile_flex(case: Case, device: str) -> Callable[..., Tensor]:
 
 
 def import_flash_attention(package: str) -> Callable[..., Tensor]:
-    """Return a package's function for the layout (B, H, T, D)."""
+    """Return a package's function, which may return more, as one of (B, H, T, D)."""
     run = importlib.import_module(package).flash_attn_func
 
     def call(*inputs: Tensor) -> Tensor:
         found = run(*(x.transpose(1, 2) for x in inputs), causal=True)
-        # Some versions return the logsumexp as well.
         return (found[0] if isinstance(found, tuple) else found).transpose(1, 2)
 
     return call
@@ -147,17 +148,10 @@ def import_flash_attention(package: str) -> Callable[..., Tensor]:
 
 def import_tutorial() -> Callable[..., Tensor]:
     """Return the function of Triton's tutorial."""
-    spec = importlib.util.spec_from_file_location("tutorial", TUTORIAL)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    names = inspect.signature(module._attention.forward).parameters
-    more = [False] if "warp_specialize" in names else []  # as the file's own benchmark
-
-    def call(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        scale = query.shape[-1] ** -0.5
-        return module.attention(query, key, value, True, scale, *more)
-
-    return call
+    names = runpy.run_path(TUTORIAL)
+    known = inspect.signature(names["_attention"].forward).parameters
+    more = [False] if "warp_specialize" in known else []  # as its own benchmark
+    return lambda q, k, v: names["attention"](q, k, v, True, q.shape[-1] ** -0.5, *more)
 
 
 def list_implementations(case: Case, device: str) -> dict[str, Callable]:
@@ -253,11 +247,6 @@ def find_kernel(call: Callable[[], object], device: str) -> str:
     return longest.name if longest else "unknown"
 
 
-def find_quartiles(numbers: list[float]) -> list[float]:
-    cuts = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
-    return torch.tensor(numbers, dtype=torch.float64).quantile(cuts).tolist()
-
-
 def measure_case(case: Case, device: str, rounds: int = ROUNDS) -> dict:
     """Return the times of the implementations that are right, and refusals.
 
@@ -283,16 +272,16 @@ def measure_case(case: Case, device: str, rounds: int = ROUNDS) -> dict:
                 torch.cuda.synchronize()  # ends the run if the GPU is lost
     times = []
     for direction, ready in calls.items():
-        all_taken = time_in_turns(ready, device, rounds)
-        for name, taken in all_taken.items():
-            low, median, high = find_quartiles(taken)
+        taken = time_in_turns(ready, device, rounds)
+        for name, ms in taken.items():
+            low, median, high = find_quartiles(ms)
             size = inputs[0].element_size()
             found = {"pass": direction, "name": name, "ms": median}
             found["spread"] = (high - low) / median
             found["rate"] = case.measure_rate(direction, median / 1e3, size)
             found["kernel"] = find_kernel(ready[name], device)
-            if name != "ours" and "ours" in ready:
-                ratios = [t / o for t, o in zip(taken, all_taken["ours"], strict=True)]
+            ours = zip(ms, taken.get("ours", []), strict=False)
+            if ratios := [theirs / own for theirs, own in ours]:
                 found["ours"] = find_quartiles(ratios)
             times.append(found)
     more = {"name": case.name, "shape": case.shape, "dtype": str(inputs[0].dtype)}

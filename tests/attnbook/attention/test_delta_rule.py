@@ -135,7 +135,9 @@ def test_a_memory_can_be_forgotten_altogether():
         (3, lambda x: x + 2, "beta must be between 0 and 2, but is between 2"),
         (3, lambda x: x[:, :, 1:], r"beta have the shape \(2, 3, 4\)"),
         (4, lambda x: x + 5, "log_decay must be at most 0, but is up to"),
+        (1, lambda x: x.float(), "query is torch.float64 .* key is torch.float32"),
         (2, lambda x: x[:, :, 1:], "5 keys but 4 values"),
+        (2, lambda x: x[:1], r"values have the shape \(1, 3, 5\) .* \(2, 3, 5\)"),
         (
             5,
             lambda _: torch.zeros(B, H, E, D),
@@ -161,6 +163,8 @@ def test_a_step_and_a_chunk_that_do_not_fit_are_refused():
         attend_delta_chunked(query, key, value, beta, chunk=0)
     with pytest.raises(ValueError, match="1 decay here, not 5"):
         attend_delta_chunked(query, key, value, beta, -query.abs())
+    with pytest.raises(ValueError, match="3 columns, but must have 1 or"):
+        attend_delta_recurrent(query, key, value, beta, -query[..., :3].abs())
 
 
 @pytest.mark.compiled

@@ -148,6 +148,10 @@ def test_a_step_is_one_position_of_the_recurrence_and_changes_no_state():
             lambda q, k, v: attend_linear_chunked(q, k, v, torch.zeros(B, H, D, E)),
             r"state is \(2, 3, 5, 7\) and that of the normalizer None",
         ),
+        (
+            lambda q, k, v: attend_linear_recurrent(q, k.to("meta"), v),
+            r"the query is torch.float64 on cpu, but the key is .* on meta",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(call, message):

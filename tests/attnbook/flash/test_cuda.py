@@ -124,20 +124,41 @@ OPTIONS = {
 options = pytest.mark.parametrize("name", OPTIONS)
 
 
-def make_call(name):
-    """Return a call with its options, their tensors on the GPU."""
+def make_call(name, function=flash_attention, device="cuda"):
+    """Return a call with its options, their tensors on the device."""
     given = dict(OPTIONS[name])
     if "key_lengths" in given:
-        given["key_lengths"] = torch.tensor(given["key_lengths"]).cuda()
+        given["key_lengths"] = torch.tensor(given["key_lengths"], device=device)
     if "alibi_slopes" in given:
-        given["alibi_slopes"] = alibi_slopes(4).cuda()
-    return lambda *x: flash_attention(*x, **given)
+        given["alibi_slopes"] = alibi_slopes(4).to(device)
+    return lambda *x: function(*x, **given)
 
 
-def draw_shared(seed=0):
+def draw_shared(seed=0, D=64):
     """Return query, key and value with shared heads, and the upstream."""
     heads = (4, 2, 2, 4)
-    return [draw(2, h, 130, 64, seed=seed + i) for i, h in enumerate(heads)]
+    return [draw(2, h, 130, D, seed=seed + i) for i, h in enumerate(heads)]
+
+
+@options
+@pytest.mark.parametrize("D", [64, 256])
+def test_sinks_and_the_logsumexp_equal_those_of_the_cpu(name, D):
+    require(torch.float16, D)
+    *given, upstream = draw_shared(D=D)
+
+    def join(device, *inputs):
+        *inputs, sinks = (x.to(device) for x in inputs)
+        function = partial(flash.flash_attention_with_lse, strict=device == "cuda")
+        output, lse = make_call(name, function, device)(*inputs)
+        joined = [flash.apply_sinks(output, lse, sinks), lse[..., None].to(output)]
+        return torch.cat(joined, dim=-1).cuda().clamp(min=-9)  # -inf without keys
+
+    assert_equals_reference(
+        partial(join, "cuda"),
+        partial(join, "cpu"),
+        [*given, draw(4)],
+        torch.cat([upstream, upstream[..., :1]], dim=-1),
+    )
 
 
 @options
