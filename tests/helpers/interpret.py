@@ -118,6 +118,24 @@ def report_lse():
         report(f"lse: {title}", (found, *grads), truth, torch.float32)
 
 
+def report_packed():
+    """Each kernel once for all sequences; rows after the last one get zeros."""
+    packing = flash_cases.QUERY_OFFSETS, flash_cases.KEY_OFFSETS
+    for title, options in flash_cases.PACKED.items():
+        for dtype in (torch.float32, torch.float16):
+            *inputs, upstream = (
+                surround_with_nan(x).transpose(0, 1)[None]
+                for x in flash_cases.draw_packed(dtype, more=3)
+            )
+            output, lse = launch.forward(*inputs, options, TILES[0], packing)
+            more = upstream, options, TILES[1], upstream[..., 0], packing
+            grads = launch.backward(*inputs, output, lse, *more)
+            lse = (lse[..., None] * math.log(2)).nan_to_num(neginf=-9.0)
+            found = torch.cat([output.float(), lse], dim=-1), *grads
+            truth = flash_cases.compute_packed_truth(title, dtype, more=3)
+            report(title, [x[0].transpose(0, 1) for x in found], truth, dtype)
+
+
 def report_decoding():
     for title, dtype in list_cases(decoding_cases):
         case = decoding_cases.CASES[title]
@@ -182,6 +200,7 @@ def main():
     launch.allocate = allocate
     report_attention()
     report_lse()
+    report_packed()
     report_decoding()
     print(json.dumps({"case": "bounds", "same": check_bounds()}), flush=True)
 

@@ -17,7 +17,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnbook.flash.operators import compute_lse, flash_forward
-from attnbook.flash.options import Options, describe, refuse
+from attnbook.flash.options import (
+    NO_PACKING,
+    Options,
+    Packing,
+    describe,
+    refuse,
+)
 from attnbook.flash.sizes import FallbackWarning
 
 __all__ = [
@@ -76,13 +82,18 @@ def flash_attention(
 
 
 def run(
-    query: Tensor, key: Tensor, value: Tensor, options: Options, strict: bool
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    options: Options,
+    strict: bool,
+    packing: Packing = NO_PACKING,
 ) -> tuple[Tensor, Tensor]:
     """Return the output, and the sums of `attnbook.flash.operators`."""
     refuse(query, key, value, options)
     given = query, key, value, options.key_lengths, options.alibi_slopes
     numbers = options.numbers(query.shape[-1], key.shape[-2])
-    output, sums = flash_forward(*given, *numbers, strict)
+    output, sums = flash_forward(*given, *packing, *numbers, strict)
     return output, sums
 
 

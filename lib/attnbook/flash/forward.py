@@ -19,7 +19,10 @@ import triton.language as tl
 
 from attnbook.flash.tile import (
     can_attend,
+    count_tiles,
+    find_tile,
     head_pointer,
+    head_row,
     head_slope,
     key_length,
     key_ranges,
@@ -60,9 +63,10 @@ def process_keys(
     return maximum, total, output
 
 
-@triton.jit(do_not_specialize=("T", "S", "heads", "each", "window"))
+@triton.jit(do_not_specialize=("T", "S", "heads", "each", "window", "sequences"))
 def forward(
     query, key, value, output, lse, lengths, slopes,
+    query_offsets, key_offsets, sequences,
     query_strides, key_strides, value_strides, output_strides,
     T, S, heads, each, window, scale, cap,
     D: tl.constexpr, E: tl.constexpr,
@@ -71,15 +75,18 @@ def forward(
     CAUSAL: tl.constexpr, SCORE_FUNCTION: tl.constexpr,
 ):  # fmt: skip
     """Give one tile of queries its output and logsumexp."""
-    tiles = tl.cdiv(T, BLOCK_T)
+    tiles, all_queries = count_tiles(T, sequences, BLOCK_T), T
     bh = tl.program_id(0) // tiles
     b, h = bh // heads, bh % heads
     # The last tile first: under a causal mask it has the most work.
-    row = (tiles - 1 - tl.program_id(0) % tiles) * BLOCK_T
+    tile = tiles - 1 - tl.program_id(0) % tiles
+    row, first, T, past, S = find_tile(
+        query_offsets, key_offsets, tile, sequences, T, S, BLOCK_T
+    )
     rows = row + tl.arange(0, BLOCK_T)
-    key = head_pointer(key, key_strides, b, h // each)
-    value = head_pointer(value, value_strides, b, h // each)
-    query = head_pointer(query, query_strides, b, h)
+    key = head_pointer(key, key_strides, b, h // each, past)
+    value = head_pointer(value, value_strides, b, h // each, past)
+    query = head_pointer(query, query_strides, b, h, first)
     queries = load(query, row, T, query_strides[2], BLOCK_T, D, BLOCK_D)
     length, slope = key_length(lengths, b, S), head_slope(slopes, bh)
     # Some query can attend to keys begin ... end - 1, and all of them to keys
@@ -101,8 +108,8 @@ def forward(
         )  # fmt: skip
     divisor = tl.where(total == 0.0, 1.0, total)
     result = result / divisor[:, None]
-    output = head_pointer(output, output_strides, b, h)
+    output = head_pointer(output, output_strides, b, h, first)
     store(result, output, row, T, output_strides[2], BLOCK_T, E, BLOCK_E)
     # To base 2, as the scores are: the backward pass computes 2^difference.
-    pointer = lse + bh.to(tl.int64) * T + rows
+    pointer = lse + head_row(bh, all_queries, first) + rows
     tl.store(pointer, maximum + tl.log2(divisor), mask=rows < T)

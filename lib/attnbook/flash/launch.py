@@ -5,7 +5,7 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attnbook.flash import backward as back
 from attnbook.flash.forward import forward as forward_kernel
-from attnbook.flash.options import Options
+from attnbook.flash.options import NO_PACKING, Options, Packing
 from attnbook.flash.sizes import TileSizes, choose_tile_sizes
 from attnbook.flash.tile import (
     apply_alibi,
@@ -33,17 +33,23 @@ def forward(
     value: Tensor,
     options: Options,
     tile: TileSizes | None = None,
+    packing: Packing = NO_PACKING,
 ) -> tuple[Tensor, Tensor]:
-    """Return the output and each query's logsumexp, to base 2."""
+    """Return the output and each query's logsumexp, to base 2.
+
+    Packed sequences are one of all their rows; with them, the rows of a tensor
+    lie in memory before its heads.
+    """
     query, key, value = map(make_rows_contiguous, (query, key, value))
     (B, H, T, D), E = query.shape, value.shape[-1]
     tile = tile or choose_tile("forward", query, E, options)
-    output = allocate(query, B, H, T, E)
+    output = allocate_rows(query, (B, H, T, E), packing)
     lse = allocate(query, B, H, T, dtype=torch.float32)
+    offsets = list_offsets(packing)
     with torch.cuda.device_of(query):
-        forward_kernel[(triton.cdiv(T, tile.queries) * B * H,)](
+        forward_kernel[(count_tiles(T, tile.queries, offsets) * B * H,)](
             query, key, value, output, lse,
-            *expand_per_sequence(query, options),
+            *expand_per_sequence(query, options), *offsets,
             *map(read_strides, (query, key, value, output)),
             *list_size_arguments(query, key, options),
             (options.softcap or 0.0) * LOG2_E,
@@ -62,6 +68,7 @@ def backward(
     options: Options,
     tile: TileSizes | None = None,
     lse_upstream: Tensor | None = None,
+    packing: Packing = NO_PACKING,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients on query, key and value.
 
@@ -77,8 +84,9 @@ def backward(
     )
     # The first kernel stores the averages that the second one reads.
     average = allocate(query, B, H, T, dtype=torch.float32)
-    grads = [allocate(x, *x.shape) for x in (query, key, value)]
-    more = expand_per_sequence(query, options)
+    grads = [allocate_rows(x, x.shape, packing) for x in (query, key, value)]
+    offsets = list_offsets(packing)
+    more = *expand_per_sequence(query, options), *offsets
     if lse_upstream is not None:
         lse_upstream = lse_upstream.float().contiguous()
     given = query, key, value, upstream, lse, average
@@ -89,12 +97,12 @@ def backward(
         (options.softcap or 0.0) * LOG2_E,
     )
     with torch.cuda.device_of(query):
-        back.query_gradient[(triton.cdiv(T, by_queries.queries) * B * H,)](
+        back.query_gradient[(count_tiles(T, by_queries.queries, offsets) * B * H,)](
             *given, output, grads[0], lse_upstream, *more,
             *read, *map(read_strides, (output, grads[0])), *last,
             **list_constants(D, E, by_queries, options),
         )  # fmt: skip
-        back.key_value_gradient[(triton.cdiv(S, by_keys.keys) * B * G,)](
+        back.key_value_gradient[(count_tiles(S, by_keys.keys, offsets) * B * G,)](
             *given, *grads[1:], *more,
             *read, *map(read_strides, grads[1:]), *last,
             **list_constants(D, E, by_keys, options),
@@ -105,6 +113,33 @@ def backward(
 def allocate(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
     """Return an uninitialized tensor; a kernel writes all of its entries."""
     return like.new_empty(shape, dtype=dtype)
+
+
+def allocate_rows(like: Tensor, shape: Sequence[int], packing: Packing) -> Tensor:
+    """Return an uninitialized (B, H, T, _); packed rows lie before heads."""
+    B, H, T, width = shape
+    if packing[0] is None:
+        return allocate(like, B, H, T, width)
+    return allocate(like, B, T, H, width).transpose(1, 2)
+
+
+def list_offsets(packing: Packing) -> tuple[Tensor | None, Tensor | None, int | None]:
+    """Return the offsets of queries and keys, and the number of sequences."""
+    queries, keys = packing
+    if queries is None or keys is None:
+        return None, None, None
+    queries, keys = (x.to(torch.int32).contiguous() for x in (queries, keys))
+    return queries, keys, len(queries) - 1
+
+
+def count_tiles(
+    rows: int, block: int, offsets: tuple[Tensor | None, Tensor | None, int | None]
+) -> int:
+    """Return how many tiles of rows there are, or may be in packed sequences."""
+    sequences = offsets[2]
+    if sequences is None:
+        return triton.cdiv(rows, block)
+    return rows // block + sequences + 1
 
 
 def make_rows_contiguous(x: Tensor) -> Tensor:

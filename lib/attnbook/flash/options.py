@@ -106,6 +106,9 @@ class MaskedTileScores(TileScores):
         return reduce(or_, rules) if rules else None
 
 
+# Where packed sequences begin: offsets of queries and of keys, or neither.
+Packing = tuple[Tensor | None, Tensor | None]
+NO_PACKING: Packing = None, None
 DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
 
@@ -204,6 +207,35 @@ def require_length_values(lengths: Tensor, keys: int) -> None:
         raise ValueError(
             f"key_lengths must be from 0 to S = {keys}, but are {lengths.tolist()}"
         )
+
+
+def require_offsets(packing: tuple[Tensor, Tensor], query: Tensor) -> None:
+    """Raise ValueError unless offsets are whole numbers of as many sequences."""
+    for name, x in zip(("query_offsets", "key_offsets"), packing, strict=True):
+        whole = not (x.is_floating_point() or x.dtype == torch.bool)
+        if not whole or x.ndim != 1 or len(x) < 2 or x.device != query.device:
+            raise ValueError(
+                f"{name} must be at least 2 whole numbers on one axis, on "
+                f"{query.device}, but are {describe(x)}"
+            )
+    queries, keys = (len(x) - 1 for x in packing)
+    if queries != keys:
+        raise ValueError(
+            f"there are queries of {queries} sequences, but keys of {keys}"
+        )
+
+
+def read_counts(name: str, offsets: Tensor | None, rows: int) -> list[int]:
+    """Return how many rows each packed sequence has, or raise ValueError."""
+    if offsets is None:
+        return [rows]
+    numbers, counts = offsets.tolist(), offsets.diff().tolist()
+    if numbers[0] != 0 or numbers[-1] != rows or min(counts) < 0:
+        raise ValueError(
+            f"{name} must ascend from 0 to {rows}, the number of rows, but are "
+            f"{numbers}"
+        )
+    return counts
 
 
 def require_slopes(slopes: Tensor, query: Tensor) -> None:

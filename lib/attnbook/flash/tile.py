@@ -9,7 +9,8 @@ Source: after the tutorial of Triton,
     https://triton-lang.org/main/getting-started/tutorials/06-fused-attention.html
 Axes: rows are queries or keys, lanes the entries of a row: WIDTH of them
     exist, and LANES (the next power of two) are loaded; cap and slope are in
-    units of ln 2, as the scores are
+    units of ln 2, as the scores are; offsets say where packed sequences begin,
+    and without packing they are None, as is the number of sequences
 """
 
 import triton
@@ -60,10 +61,72 @@ def store(
 
 
 @triton.jit
-def head_pointer(base, strides, b, h):
+def head_pointer(base, strides, b, h, first=None):
     """Return the pointer to the first row of one head of one sequence."""
     b, h = tl.cast(b, tl.int64), tl.cast(h, tl.int64)
-    return base + b * strides[0] + h * strides[1]
+    pointer = base + b * strides[0] + h * strides[1]
+    if first is not None:
+        pointer += first.to(tl.int64) * strides[2]
+    return pointer
+
+
+@triton.jit
+def head_row(bh, count, first):
+    """Return the number of that row where each head has `count` of them."""
+    row = bh.to(tl.int64) * count
+    if first is not None:
+        row += first
+    return row
+
+
+@triton.jit
+def count_tiles(rows, sequences, BLOCK: tl.constexpr):
+    """Return how many tiles of rows there are, or may be in packed sequences."""
+    tiles = tl.cdiv(rows, BLOCK)
+    if sequences is not None:
+        tiles = rows // BLOCK + sequences + 1
+    return tiles
+
+
+@triton.jit
+def find_rows(offsets, i, sequences, count, rest):
+    """Return where packed sequence i begins, and how many rows it has.
+
+    The host does not read offsets that are on a GPU, so they are bounded here.
+    Rows after the last offset are those of one more sequence, up to `rest`.
+    """
+    first = tl.minimum(tl.maximum(tl.load(offsets + i), 0), count)
+    end = tl.load(offsets + i + 1, mask=i < sequences, other=rest)
+    return first, tl.maximum(tl.minimum(end, count) - first, 0)
+
+
+@triton.jit
+def find_tile(
+    offsets, others, tile, sequences, rows, columns, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Return which rows a tile has, and which columns they have to do with.
+
+    No count of tiles has to be known: sequence i takes those from number
+    offsets[i] // BLOCK + i on, at least as many as it needs. A tile of no rows
+    gets no columns; nor do rows after the last sequence.
+
+    Returns:
+        row, first, rows, past, columns: the tile's first row in its sequence,
+            the sequence's first row and number of rows; likewise of columns.
+    """
+    row, first, past = tile * BLOCK, None, None
+    if offsets is not None:
+        low, high = 0, sequences
+        while low < high:
+            middle = (low + high + 1) // 2
+            begun = tl.load(offsets + middle) // BLOCK + middle <= tile
+            low = tl.where(begun, middle, low)
+            high = tl.where(begun, high, middle - 1)
+        row = tl.maximum(tile - tl.load(offsets + low) // BLOCK - low, 0) * BLOCK
+        first, rows = find_rows(offsets, low, sequences, rows, rows)
+        past, columns = find_rows(others, low, sequences, columns, 0)
+        columns = tl.where(row < rows, columns, 0)
+    return row, first, rows, past, columns
 
 
 @triton.jit
@@ -73,7 +136,7 @@ def key_length(lengths, b, S):
     The host does not read lengths that are on a GPU, so they are clamped here.
     """
     # This is S; the separate value saves registers in the backward pass.
-    length = tl.maximum(S, 1)
+    length = tl.maximum(S, 0)
     if lengths is not None:
         length = tl.minimum(tl.maximum(tl.load(lengths + b), 0), S)
     return length

@@ -34,6 +34,14 @@ def test_an_interpreted_logsumexp_and_its_gradient_equal_the_reference(title):
     assert found["unharmed"]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("title", flash_cases.PACKED)
+def test_interpreted_packed_sequences_equal_the_reference(title, dtype):
+    found = interpret_kernels()[title, dtype]
+    assert found["difference"] <= BOUNDS[getattr(torch, dtype)]
+    assert found["unharmed"]
+
+
 @pytest.mark.parametrize("way", ["cache", "pages"])
 @pytest.mark.parametrize(("title", "dtype"), list_runs(decoding_cases))
 def test_interpreted_decoding_equals_the_reference(title, dtype, way):
