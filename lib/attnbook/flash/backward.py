@@ -56,7 +56,7 @@ def key_value_gradient(
         key_offsets, query_offsets, tile, sequences, S, T, BLOCK_S
     )
     columns = column + tl.arange(0, BLOCK_S)
-    length = key_length(lengths, b, S)
+    length = key_length(lengths, b, S, sequences)
     key = head_pointer(key, key_strides, b, g, past)
     value = head_pointer(value, value_strides, b, g, past)
     keys = load(key, column, length, key_strides[2], BLOCK_S, D, BLOCK_D)
@@ -128,7 +128,7 @@ def query_gradient(
     )
     rows = row + tl.arange(0, BLOCK_T)
     at = head_row(bh, all_queries, first) + rows
-    length, slope = key_length(lengths, b, S), head_slope(slopes, bh)
+    length, slope = key_length(lengths, b, S, sequences), head_slope(slopes, bh)
     key = head_pointer(key, key_strides, b, h // each, past)
     value = head_pointer(value, value_strides, b, h // each, past)
     query_head = head_pointer(query, query_strides, b, h, first)

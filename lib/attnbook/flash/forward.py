@@ -88,7 +88,7 @@ def forward(
     value = head_pointer(value, value_strides, b, h // each, past)
     query = head_pointer(query, query_strides, b, h, first)
     queries = load(query, row, T, query_strides[2], BLOCK_T, D, BLOCK_D)
-    length, slope = key_length(lengths, b, S), head_slope(slopes, bh)
+    length, slope = key_length(lengths, b, S, sequences), head_slope(slopes, bh)
     # Some query can attend to keys begin ... end - 1, and all of them to keys
     # inside ... outside - 1.
     begin, inside, outside, end = key_ranges(

@@ -130,13 +130,14 @@ def find_tile(
 
 
 @triton.jit
-def key_length(lengths, b, S):
+def key_length(lengths, b, S, sequences=None):
     """Return how many keys of a sequence are not padding; S unless given.
 
     The host does not read lengths that are on a GPU, so they are clamped here.
     """
-    # This is S; the separate value saves registers in the backward pass.
-    length = tl.maximum(S, 0)
+    # This is S; the separate value saves registers in the backward pass. Of
+    # packed sequences, S may be 0.
+    length = tl.maximum(S, 1 if sequences is None else 0)
     if lengths is not None:
         length = tl.minimum(tl.maximum(tl.load(lengths + b), 0), S)
     return length

@@ -18,13 +18,18 @@ SPILLED = 128
 PRODUCTS = "mma.sync", "wgmma.mma_async", "tcgen05.mma"
 
 
-def compile_pass(capability, way, D=64, dtype=torch.float16, options=None, **shapes):
-    """Return each kernel's code, after a check that it fits and spills little."""
+def compile_pass(capability, way, D, packed=None):
+    """Return each kernel's code, after a check that it fits and spills little.
+
+    With all options, if `packed` says whether sequences are packed.
+    """
     import compiling
 
-    given = compiling.make_inputs(D, dtype=dtype, **shapes)
-    options = options or Options(causal=True)
-    codes = compiling.compile_pass(capability, way, given, options)
+    given = compiling.make_inputs(D, B=1 if packed else 2)
+    more = {"options": Options(causal=True)}
+    if packed is not None:
+        more = compiling.choose_everything(packed)
+    codes = compiling.compile_pass(capability, way, given, **more)
     for code in codes:
         assert code.shared <= SHARED.get(capability, 99 * 1024)
         assert code.spilled <= SPILLED, code.kernel
@@ -62,14 +67,12 @@ def test_kernels_fit_the_gpu_and_use_its_matrix_instructions(capability, D, way)
 
 
 @pytest.mark.parametrize("way", ["forward", "backward"])
-def test_all_options_together_compile(way):
-    options = Options(
-        softcap=30.0,
-        key_lengths=torch.tensor([256, 100]),
-        window=64,
-        alibi_slopes=torch.ones(4),
-    )
-    assert compile_pass((8, 9), way, 64, torch.bfloat16, options)
+@pytest.mark.parametrize("packed", [False, True], ids=["lengths", "packed"])
+@pytest.mark.parametrize(
+    ("capability", "D"), [((7, 5), 64), *((c, 256) for c in CAPABILITIES)]
+)
+def test_all_options_together_fit_the_widest_rows(capability, D, packed, way):
+    assert compile_pass(capability, way, D, packed)
 
 
 # Decoding.
