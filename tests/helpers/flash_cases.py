@@ -209,8 +209,11 @@ PACKED = {
 }
 
 
-def draw_packed(dtype, more=0, D=19, E=40):
-    """Return query, key, value and upstream, and rows after the last sequence."""
+def draw_packed(dtype, more=0, D=21, E=37):
+    """Return query, key, value and upstream, and rows after the last sequence.
+
+    With 3 more numbers a row, as in the interpreter, descriptors take the strides.
+    """
     N, M = QUERY_OFFSETS[-1] + more, KEY_OFFSETS[-1] + more
     shapes = (N, 4, D), (M, 2, D), (M, 2, E), (N, 4, E)
     return [x.to(dtype) for x in draw(*shapes)]

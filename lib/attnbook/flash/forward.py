@@ -27,6 +27,7 @@ from attnbook.flash.tile import (
     key_length,
     key_ranges,
     load,
+    load_keys,
     store,
 )
 
@@ -34,7 +35,8 @@ from attnbook.flash.tile import (
 @triton.jit
 def process_keys(
     maximum, total, output, query, key, value, key_stride, value_stride,
-    begin, end, positions, length, window, scale, slope, cap,
+    key_tiles, value_tiles, b, g, past, begin, end,
+    positions, length, window, scale, slope, cap,
     D: tl.constexpr, E: tl.constexpr, BLOCK_S: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr,
     CAUSAL: tl.constexpr, MASKED: tl.constexpr, SCORE_FUNCTION: tl.constexpr,
@@ -43,7 +45,10 @@ def process_keys(
     for start in range(begin, end, BLOCK_S):
         at = positions[:, None]
         columns = (start + tl.arange(0, BLOCK_S))[None, :]
-        keys = load(key, start, length, key_stride, BLOCK_S, D, BLOCK_D, MASKED)
+        keys = load_keys(
+            key, key_tiles, b, g, past, start, length, key_stride,
+            BLOCK_S, D, BLOCK_D, MASKED,
+        )  # fmt: skip
         scores, rest, _ = SCORE_FUNCTION(
             tl.dot(query, keys.T), at, columns, scale, slope, cap
         )
@@ -56,7 +61,10 @@ def process_keys(
         factor = tl.exp2(maximum - finite)
         exponentials = tl.exp2(scores * rest - finite[:, None])
         total = total * factor + tl.sum(exponentials, 1)
-        values = load(value, start, length, value_stride, BLOCK_S, E, BLOCK_E, MASKED)
+        values = load_keys(
+            value, value_tiles, b, g, past, start, length, value_stride,
+            BLOCK_S, E, BLOCK_E, MASKED,
+        )  # fmt: skip
         output = output * factor[:, None]
         output = tl.dot(exponentials.to(values.dtype), values, output)
         maximum = highest
@@ -66,7 +74,7 @@ def process_keys(
 @triton.jit(do_not_specialize=("T", "S", "heads", "each", "window", "sequences"))
 def forward(
     query, key, value, output, lse, lengths, slopes,
-    query_offsets, key_offsets, sequences,
+    query_offsets, key_offsets, sequences, key_tiles, value_tiles,
     query_strides, key_strides, value_strides, output_strides,
     T, S, heads, each, window, scale, cap,
     D: tl.constexpr, E: tl.constexpr,
@@ -102,9 +110,9 @@ def forward(
         high = inside if part == 0 else (outside if part == 1 else end)
         maximum, total, result = process_keys(
             maximum, total, result, queries, key, value, key_strides[2],
-            value_strides[2], low, tl.minimum(high, end), rows + S - T, length,
-            window, scale, slope, cap, D, E, BLOCK_S, BLOCK_D, BLOCK_E,
-            CAUSAL, part != 1, SCORE_FUNCTION,
+            value_strides[2], key_tiles, value_tiles, b, h // each, past,
+            low, tl.minimum(high, end), rows + S - T, length, window, scale, slope,
+            cap, D, E, BLOCK_S, BLOCK_D, BLOCK_E, CAUSAL, part != 1, SCORE_FUNCTION,
         )  # fmt: skip
     divisor = tl.where(total == 0.0, 1.0, total)
     result = result / divisor[:, None]

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from attnbook.flash import backward as back
 from attnbook.flash.forward import forward as forward_kernel
@@ -47,9 +48,10 @@ def forward(
     lse = allocate(query, B, H, T, dtype=torch.float32)
     offsets = list_offsets(packing)
     with torch.cuda.device_of(query):
-        forward_kernel[(count_tiles(T, tile.queries, offsets) * B * H,)](
+        forward_kernel[(count_tiles(T, tile.queries, offsets[2]) * B * H,)](
             query, key, value, output, lse,
             *expand_per_sequence(query, options), *offsets,
+            *describe_tiles(key, value, tile=tile),
             *map(read_strides, (query, key, value, output)),
             *list_size_arguments(query, key, options),
             (options.softcap or 0.0) * LOG2_E,
@@ -97,12 +99,14 @@ def backward(
         (options.softcap or 0.0) * LOG2_E,
     )
     with torch.cuda.device_of(query):
-        back.query_gradient[(count_tiles(T, by_queries.queries, offsets) * B * H,)](
+        tiles = count_tiles(T, by_queries.queries, offsets[2])
+        back.query_gradient[(tiles * B * H,)](
             *given, output, grads[0], lse_upstream, *more,
             *read, *map(read_strides, (output, grads[0])), *last,
             **list_constants(D, E, by_queries, options),
         )  # fmt: skip
-        back.key_value_gradient[(count_tiles(S, by_keys.keys, offsets) * B * G,)](
+        tiles = count_tiles(S, by_keys.keys, offsets[2])
+        back.key_value_gradient[(tiles * B * G,)](
             *given, *grads[1:], *more,
             *read, *map(read_strides, grads[1:]), *last,
             **list_constants(D, E, by_keys, options),
@@ -132,14 +136,36 @@ def list_offsets(packing: Packing) -> tuple[Tensor | None, Tensor | None, int | 
     return queries, keys, len(queries) - 1
 
 
-def count_tiles(
-    rows: int, block: int, offsets: tuple[Tensor | None, Tensor | None, int | None]
-) -> int:
+def count_tiles(rows: int, block: int, sequences: int | None) -> int:
     """Return how many tiles of rows there are, or may be in packed sequences."""
-    sequences = offsets[2]
     if sequences is None:
         return triton.cdiv(rows, block)
     return rows // block + sequences + 1
+
+
+def describe_tiles(*tensors: Tensor, tile: TileSizes) -> list[TensorDescriptor | None]:
+    """Return descriptors of tiles for the tensor memory accelerator, or None.
+
+    It takes addresses and strides that are multiples of 16 bytes.
+    """
+    fits = all(
+        x.data_ptr() % 16 == 0
+        and all(n > 0 and n * x.element_size() % 16 == 0 for n in read_strides(x))
+        for x in tensors
+    )
+    if not (tile.descriptors and fits):
+        return [None] * len(tensors)
+    return [
+        TensorDescriptor(
+            x, [*x.shape], [*x.stride()], [1, 1, tile.keys, count_lanes(x.shape[-1])]
+        )
+        for x in tensors
+    ]
+
+
+def count_lanes(width: int) -> int:
+    """Return how many entries of a row are loaded: the next power of two."""
+    return max(16, triton.next_power_of_2(width))
 
 
 def make_rows_contiguous(x: Tensor) -> Tensor:
@@ -206,8 +232,8 @@ def list_constants(D: int, E: int, tile: TileSizes, options: Options) -> dict[st
         "E": E,
         "BLOCK_T": tile.queries,
         "BLOCK_S": tile.keys,
-        "BLOCK_D": max(16, triton.next_power_of_2(D)),
-        "BLOCK_E": max(16, triton.next_power_of_2(E)),
+        "BLOCK_D": count_lanes(D),
+        "BLOCK_E": count_lanes(E),
         "CAUSAL": bool(options.causal or options.window),
         "SCORE_FUNCTION": choose_score_function(options, D),
         "num_warps": tile.warps,

@@ -69,9 +69,8 @@ def flash_forward(
         for parts in split_packed(packing, [query], [key, value])
         if parts[0].shape[2]
     ]
-    return join_packed(packing, [x for x, _ in made]), torch.cat(
-        [x for _, x in made], 2
-    )
+    outputs, sums = zip(*made, strict=True)
+    return join_packed(packing, outputs), torch.cat(sums, 2)
 
 
 @torch.library.custom_op("attnbook::flash_backward", mutates_args=())

@@ -51,6 +51,22 @@ def load(
 
 
 @triton.jit
+def load_keys(
+    base, tiles, b, g, past, first, count, stride,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr,
+    EDGE: tl.constexpr,
+):  # fmt: skip
+    """Load some keys or values: where all exist, by a descriptor if there is one."""
+    if EDGE or tiles is None:
+        tile = load(base, first, count, stride, ROWS, WIDTH, LANES, EDGE)
+    else:
+        if past is not None:
+            first += past
+        tile = tiles.load([b, g, first, 0]).reshape(ROWS, LANES)
+    return tile
+
+
+@triton.jit
 def store(
     tile, base, first, count, stride,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr,

@@ -1,12 +1,13 @@
 """The Triton kernels, compiled on the CPU for GPUs that are not there."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
 
 from attnbook.flash.options import Options
-from attnbook.flash.sizes import SHARED
+from attnbook.flash.sizes import SHARED, choose_tile_sizes
 from kernel_runs import COMPILED
 
 pytestmark = COMPILED
@@ -73,6 +74,21 @@ def test_kernels_fit_the_gpu_and_use_its_matrix_instructions(capability, D, way)
 )
 def test_all_options_together_fit_the_widest_rows(capability, D, packed, way):
     assert compile_pass(capability, way, D, packed)
+
+
+@pytest.mark.parametrize("capability", [(9, 0), (10, 0), (12, 0)])
+def test_descriptors_copy_whole_tiles_where_they_are_chosen(capability):
+    """By itself, `choose_tile_sizes` chooses them on 10.0 only."""
+    import compiling
+
+    given, options = compiling.make_inputs(128), Options(causal=True)
+    tile = choose_tile_sizes("forward", capability, torch.float16, 128)
+    assert tile.descriptors == (capability == (10, 0))
+    for descriptors in False, True:
+        chosen = replace(tile, descriptors=descriptors)
+        (code,) = compiling.compile_pass(capability, "forward", given, options, chosen)
+        assert ("cp.async.bulk.tensor" in code.ptx) == descriptors
+        assert code.shared <= SHARED[capability] and code.spilled == 0
 
 
 # Decoding.
