@@ -60,9 +60,7 @@ def load_keys(
     if EDGE or tiles is None:
         tile = load(base, first, count, stride, ROWS, WIDTH, LANES, EDGE)
     else:
-        if past is not None:
-            first += past
-        tile = tiles.load([b, g, first, 0]).reshape(ROWS, LANES)
+        tile = tiles.load([b, g, past + first, 0]).reshape(ROWS, LANES)
     return tile
 
 
@@ -77,22 +75,17 @@ def store(
 
 
 @triton.jit
-def head_pointer(base, strides, b, h, first=None):
+def head_pointer(base, strides, b, h, first=0):
     """Return the pointer to the first row of one head of one sequence."""
     b, h = tl.cast(b, tl.int64), tl.cast(h, tl.int64)
-    pointer = base + b * strides[0] + h * strides[1]
-    if first is not None:
-        pointer += first.to(tl.int64) * strides[2]
-    return pointer
+    first = tl.cast(first, tl.int64)
+    return base + b * strides[0] + h * strides[1] + first * strides[2]
 
 
 @triton.jit
 def head_row(bh, count, first):
     """Return the number of that row where each head has `count` of them."""
-    row = bh.to(tl.int64) * count
-    if first is not None:
-        row += first
-    return row
+    return bh.to(tl.int64) * count + first
 
 
 @triton.jit
@@ -130,7 +123,7 @@ def find_tile(
         row, first, rows, past, columns: the tile's first row in its sequence,
             the sequence's first row and number of rows; likewise of columns.
     """
-    row, first, past = tile * BLOCK, None, None
+    row, first, past = tile * BLOCK, 0, 0
     if offsets is not None:
         low, high = 0, sequences
         while low < high:
