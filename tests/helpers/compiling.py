@@ -17,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
+import pytest
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
@@ -48,6 +49,8 @@ class CompiledKernel:
 @contextmanager
 def compile_for(capability: tuple[int, int]):
     """Compile for a GPU; a launch compiles and notes, and runs nothing."""
+    if capability == (11, 0) and triton.__version__ < "3.7":
+        pytest.skip("the assembler of Triton 3.6 does not know 11.0")
     number = 10 * capability[0] + capability[1]
     driver = SimpleNamespace(
         get_current_device=lambda: number,

@@ -130,13 +130,20 @@ def apply_sinks(
         sinks: the logit of each head.
 
     Raises:
-        ValueError: if there is not one logit for each head.
+        ValueError: if there is not one logit for each head, or one logsumexp
+            for each query.
     """
     H = output.shape[1]
-    if sinks.shape != (H,) or sinks.device != output.device:
+    if lse.shape != output.shape[:3] or lse.device != output.device:
         raise ValueError(
-            f"sinks must be one number for each of {H} heads on {output.device}, "
-            f"but are {describe(sinks)}"
+            f"lse must be one number for each query of an output "
+            f"{describe(output)}, but is {describe(lse)}"
+        )
+    fits = isinstance(sinks, Tensor) and sinks.is_floating_point()
+    if not fits or sinks.shape != (H,) or sinks.device != output.device:
+        raise ValueError(
+            f"sinks must be one floating-point number for each of {H} heads on "
+            f"{output.device}, but are {describe(sinks)}"
         )
     share = (lse - sinks.to(lse)[:, None]).sigmoid()
     return (output * share[..., None]).to(output)

@@ -65,9 +65,9 @@ def flash_forward(
         return output, lse[..., None]
     warn_once(*reason)
     made = [
-        tiled_forward(*parts, options)
-        for parts in split_packed(packing, [query], [key, value])
-        if parts[0].shape[2]
+        tiled_forward(q, k, v, options)
+        for q, k, v in split_packed(packing, [query], [key, value])
+        if q.shape[2]
     ]
     outputs, sums = zip(*made, strict=True)
     return join_packed(packing, outputs), torch.cat(sums, 2)
@@ -104,9 +104,10 @@ def flash_backward(
     if lse_upstream is None:
         lse_upstream = torch.zeros_like(sums[..., 0])
     rows = query, output, sums, upstream, lse_upstream
-    made = []
-    for q, out, s, up, lse_up, k, v in split_packed(packing, rows, [key, value]):
-        made.append(tiled_backward(q, k, v, out, *s.unbind(-1), up, options, lse_up))
+    made = [
+        tiled_backward(q, k, v, out, s[..., 0], s[..., 1], up, options, lse_up)
+        for q, out, s, up, lse_up, k, v in split_packed(packing, rows, [key, value])
+    ]
     dquery, dkey, dvalue = (join_packed(packing, x) for x in zip(*made, strict=True))
     return dquery, dkey, dvalue
 

@@ -63,7 +63,8 @@ def flash_attention_packed_with_lse(
 ) -> tuple[Float[Tensor, "N H E"], Float[Tensor, "N H"]]:
     """Return `flash_attention_packed` and each query's logsumexp.
 
-    That is what `flash_attention_with_lse` returns; both have gradients.
+    That is what `flash_attention_with_lse` returns; both have gradients. With an
+    axis of one query a sequence, [:, :, None], they fit `apply_sinks`.
     """
     given = query, key, value, query_offsets, key_offsets
     output, sums = run_packed(*given, strict, options)
@@ -93,6 +94,6 @@ def run_packed(
             )
     packing = query_offsets, query_offsets if key_offsets is None else key_offsets
     require_offsets(packing, query)
-    one = (x.transpose(0, 1)[None] for x in (query, key, value))
-    output, sums = run(*one, Options(**options), strict, packing)
+    query, key, value = (x.transpose(0, 1)[None] for x in (query, key, value))
+    output, sums = run(query, key, value, Options(**options), strict, packing)
     return output[0].transpose(0, 1), sums

@@ -74,6 +74,11 @@ OFFSETS = torch.tensor([0, 5, 5, 14, 17])
         ({"key_offsets": torch.tensor([0, 13])}, "of 4 sequences, but keys of 1"),
         ({"query_offsets": OFFSETS.double()}, "whole numbers .* torch.float64"),
         ({"query_offsets": OFFSETS.bool()}, "whole numbers .* torch.bool"),
+        ({"query_offsets": [0, 17]}, r"whole numbers .* but are \[0, 17\]"),
+        (
+            {"query_offsets": OFFSETS.flip(0).to(torch.uint8)},
+            r"from 0 to 17, .* \[17, 14, 5, 5, 0\]",
+        ),
         ({"key_offsets": torch.tensor([0])}, r"at least 2 .* of shape \(1,\)"),
         ({"key_offsets": OFFSETS.to("meta")}, "on cpu, but are .* on meta"),
         ({"query": torch.ones(1, 17, 2, 3)}, r"3 axes .* has 4: \(1, 17, 2, 3\)"),
