@@ -105,8 +105,8 @@ TABLE = {
         256: TileSizes(32, 32, 4, 1),
     },
     # From 10.0 to 11.0, matrix products are added up in a memory of their own.
-    # With larger tiles, kernels for rows 128 wide spill registers there. Without
-    # descriptors they need 18 to 35 more of them; on 9.0 as many, on 12.0 fewer.
+    # With larger tiles, kernels for rows 128 wide spill registers there. With
+    # descriptors they need up to 35 fewer; on 9.0 as many, on 12.0 more.
     ("forward", "tensor memory"): {
         64: TileSizes(128, 64, 8, 2, descriptors=True),
         128: TileSizes(64, 64, 4, 2, descriptors=True),

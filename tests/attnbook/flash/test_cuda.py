@@ -4,6 +4,7 @@
 call is strict, so that tiles cannot stand in for a kernel.
 """
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -14,6 +15,8 @@ import flash_cases
 from attnbook import flash
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.flash import decoding, packed
+from attnbook.flash.options import Options
+from attnbook.flash.sizes import choose_tile_sizes
 from attnbook.positions.biases import alibi_slopes
 from attnbook.profiling.allocations import measure_peak_bytes
 from gpu_waits import assert_no_wait
@@ -198,6 +201,24 @@ def test_no_score_matrix_is_allocated():
         lambda: run_with_gradients(call, given[:3], given[3]), "cuda"
     )
     assert most < H * N * N * 2 / 8, f"{most / 2**20:.0f} MiB"
+
+
+def test_descriptors_give_the_same_output():
+    capability = torch.cuda.get_device_capability()
+    if capability < (9, 0):
+        pytest.skip(f"descriptors need compute capability 9.0, not {capability}")
+    from attnbook.flash import launch
+
+    query, key, value = (draw(2, h, 389, 64, seed=h) for h in (4, 2, 2))
+    tile = choose_tile_sizes("forward", capability, query.dtype, 64)
+    plain, described = (
+        launch.forward(query, key, value, Options(causal=True), chosen)
+        for chosen in (
+            replace(tile, descriptors=False),
+            replace(tile, descriptors=True),
+        )
+    )
+    torch.testing.assert_close(described, plain)
 
 
 # Packed sequences.
