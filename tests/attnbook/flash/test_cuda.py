@@ -233,6 +233,7 @@ def join_packed_lse(*inputs, **options):
     return joined.nan_to_num(neginf=-9.0)
 
 
+@pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("title", flash_cases.PACKED)
 def test_packed_sequences_equal_the_reference_and_nothing_waits(title):
     *inputs, upstream = (x.cuda() for x in flash_cases.draw_packed(torch.float16))
@@ -253,6 +254,7 @@ def test_packed_sequences_equal_the_reference_and_nothing_waits(title):
             assert measure_difference(x.cpu(), expected) <= BOUNDS[torch.float16]
 
 
+@pytest.mark.filterwarnings("default")
 def test_packed_sequences_equal_those_of_pytorch():
     varlen = pytest.importorskip("torch.nn.attention.varlen")
     require(torch.bfloat16)
