@@ -133,8 +133,8 @@ def report_packed():
                 for x in flash_cases.draw_packed(dtype, more=3)
             )
             tile = replace(TILES[0], descriptors=dtype == torch.float16)
-            described = launch.describe_tiles(*inputs[1:], tile=tile)
-            assert (None in described) == (dtype == torch.float32)
+            described = launch.describe_tile(inputs[1], tile)
+            assert (described is None) == (dtype == torch.float32)
             output, lse = launch.forward(*inputs, options, tile, packing)
             more = upstream, options, TILES[1], upstream[..., 0], packing
             grads = launch.backward(*inputs, output, lse, *more)

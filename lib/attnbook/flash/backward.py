@@ -25,7 +25,6 @@ from attnbook.flash.tile import (
     count_tiles,
     find_tile,
     head_pointer,
-    head_row,
     head_slope,
     key_length,
     key_ranges,
@@ -71,7 +70,7 @@ def key_value_gradient(
     for member in range(each):
         h = g * each + member
         slope = head_slope(slopes, b * heads + h)
-        at = head_row(b * heads + h, all_queries, first)
+        at = (b * heads + h).to(tl.int64) * all_queries + first
         query_head = head_pointer(query, query_strides, b, h, first)
         upstream_head = head_pointer(upstream, upstream_strides, b, h, first)
         for row in range(begin, end, BLOCK_T):
@@ -127,7 +126,7 @@ def query_gradient(
         query_offsets, key_offsets, tile, sequences, T, S, BLOCK_T
     )
     rows = row + tl.arange(0, BLOCK_T)
-    at = head_row(bh, all_queries, first) + rows
+    at = bh.to(tl.int64) * all_queries + first + rows
     length, slope = key_length(lengths, b, S, sequences), head_slope(slopes, bh)
     key = head_pointer(key, key_strides, b, h // each, past)
     value = head_pointer(value, value_strides, b, h // each, past)

@@ -22,7 +22,6 @@ from attnbook.flash.tile import (
     count_tiles,
     find_tile,
     head_pointer,
-    head_row,
     head_slope,
     key_length,
     key_ranges,
@@ -119,5 +118,5 @@ def forward(
     output = head_pointer(output, output_strides, b, h, first)
     store(result, output, row, T, output_strides[2], BLOCK_T, E, BLOCK_E)
     # To base 2, as the scores are: the backward pass computes 2^difference.
-    pointer = lse + head_row(bh, all_queries, first) + rows
+    pointer = lse + (bh.to(tl.int64) * all_queries + first) + rows
     tl.store(pointer, maximum + tl.log2(divisor), mask=rows < T)

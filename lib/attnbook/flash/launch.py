@@ -5,7 +5,7 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from attnbook.flash import backward as back
 from attnbook.flash.forward import forward as forward_kernel
+from attnbook.flash.operators import new_rows
 from attnbook.flash.options import NO_PACKING, Options, Packing
 from attnbook.flash.sizes import TileSizes, choose_tile_sizes
 from attnbook.flash.tile import (
@@ -26,6 +27,9 @@ from attnbook.flash.tile import (
 )
 
 LOG2_E = math.log2(math.e)
+PerSequence = tuple[
+    Tensor | None, Tensor | None, Tensor | None, Tensor | None, int | None
+]
 
 
 def forward(
@@ -44,14 +48,13 @@ def forward(
     query, key, value = map(make_rows_contiguous, (query, key, value))
     (B, H, T, D), E = query.shape, value.shape[-1]
     tile = tile or choose_tile("forward", query, E, options)
-    output = allocate_rows(query, (B, H, T, E), packing)
+    output = new_rows(query, packing[0], B, H, T, E, new=allocate)
     lse = allocate(query, B, H, T, dtype=torch.float32)
-    offsets = list_offsets(packing)
+    more = expand_per_sequence(query, options, packing)
     with torch.cuda.device_of(query):
-        forward_kernel[(count_tiles(T, tile.queries, offsets[2]) * B * H,)](
-            query, key, value, output, lse,
-            *expand_per_sequence(query, options), *offsets,
-            *describe_tiles(key, value, tile=tile),
+        forward_kernel[(count_tiles(T, tile.queries, more) * B * H,)](
+            query, key, value, output, lse, *more,
+            *(describe_tile(x, tile) for x in (key, value)),
             *map(read_strides, (query, key, value, output)),
             *list_size_arguments(query, key, options),
             (options.softcap or 0.0) * LOG2_E,
@@ -86,9 +89,10 @@ def backward(
     )
     # The first kernel stores the averages that the second one reads.
     average = allocate(query, B, H, T, dtype=torch.float32)
-    grads = [allocate_rows(x, x.shape, packing) for x in (query, key, value)]
-    offsets = list_offsets(packing)
-    more = *expand_per_sequence(query, options), *offsets
+    grads = [
+        new_rows(x, packing[0], *x.shape, new=allocate) for x in (query, key, value)
+    ]
+    more = expand_per_sequence(query, options, packing)
     if lse_upstream is not None:
         lse_upstream = lse_upstream.float().contiguous()
     given = query, key, value, upstream, lse, average
@@ -99,14 +103,12 @@ def backward(
         (options.softcap or 0.0) * LOG2_E,
     )
     with torch.cuda.device_of(query):
-        tiles = count_tiles(T, by_queries.queries, offsets[2])
-        back.query_gradient[(tiles * B * H,)](
+        back.query_gradient[(count_tiles(T, by_queries.queries, more) * B * H,)](
             *given, output, grads[0], lse_upstream, *more,
             *read, *map(read_strides, (output, grads[0])), *last,
             **list_constants(D, E, by_queries, options),
         )  # fmt: skip
-        tiles = count_tiles(S, by_keys.keys, offsets[2])
-        back.key_value_gradient[(tiles * B * G,)](
+        back.key_value_gradient[(count_tiles(S, by_keys.keys, more) * B * G,)](
             *given, *grads[1:], *more,
             *read, *map(read_strides, grads[1:]), *last,
             **list_constants(D, E, by_keys, options),
@@ -119,53 +121,25 @@ def allocate(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Ten
     return like.new_empty(shape, dtype=dtype)
 
 
-def allocate_rows(like: Tensor, shape: Sequence[int], packing: Packing) -> Tensor:
-    """Return an uninitialized (B, H, T, _); packed rows lie before heads."""
-    B, H, T, width = shape
-    if packing[0] is None:
-        return allocate(like, B, H, T, width)
-    return allocate(like, B, T, H, width).transpose(1, 2)
-
-
-def list_offsets(packing: Packing) -> tuple[Tensor | None, Tensor | None, int | None]:
-    """Return the offsets of queries and keys, and the number of sequences."""
-    queries, keys = packing
-    if queries is None or keys is None:
-        return None, None, None
-    queries, keys = (x.to(torch.int32).contiguous() for x in (queries, keys))
-    return queries, keys, len(queries) - 1
-
-
-def count_tiles(rows: int, block: int, sequences: int | None) -> int:
+def count_tiles(rows: int, block: int, more: PerSequence) -> int:
     """Return how many tiles of rows there are, or may be in packed sequences."""
+    sequences = more[-1]
     if sequences is None:
         return triton.cdiv(rows, block)
     return rows // block + sequences + 1
 
 
-def describe_tiles(*tensors: Tensor, tile: TileSizes) -> list[TensorDescriptor | None]:
-    """Return descriptors of tiles for the tensor memory accelerator, or None.
+def describe_tile(x: Tensor, tile: TileSizes) -> TensorDescriptor | None:
+    """Return a descriptor for the tensor memory accelerator if it takes the keys.
 
     It takes addresses and strides that are multiples of 16 bytes.
     """
-    fits = all(
-        x.data_ptr() % 16 == 0
-        and all(n > 0 and n * x.element_size() % 16 == 0 for n in read_strides(x))
-        for x in tensors
-    )
+    bytes_apart = (n * x.element_size() for n in read_strides(x))
+    fits = x.data_ptr() % 16 == 0 and all(n > 0 and n % 16 == 0 for n in bytes_apart)
     if not (tile.descriptors and fits):
-        return [None] * len(tensors)
-    return [
-        TensorDescriptor(
-            x, [*x.shape], [*x.stride()], [1, 1, tile.keys, count_lanes(x.shape[-1])]
-        )
-        for x in tensors
-    ]
-
-
-def count_lanes(width: int) -> int:
-    """Return how many entries of a row are loaded: the next power of two."""
-    return max(16, triton.next_power_of_2(width))
+        return None
+    lanes = max(16, triton.next_power_of_2(x.shape[-1]))
+    return TensorDescriptor(x, [*x.shape], [*x.stride()], [1, 1, tile.keys, lanes])
 
 
 def make_rows_contiguous(x: Tensor) -> Tensor:
@@ -185,9 +159,11 @@ def read_strides(x: Tensor) -> tuple[int, int, int]:
 
 
 def expand_per_sequence(
-    query: Tensor, options: Options
-) -> tuple[Tensor | None, Tensor | None]:
+    query: Tensor, options: Options, packing: Packing
+) -> PerSequence:
     """Return each sequence's number of keys, each head's slope times log₂ e.
+
+    After them, the offsets of queries and keys, and the number of sequences.
 
     An option that is not given stays None, and the kernel is compiled without
     it. A constant tensor kept between calls would be wrong: made while a CUDA
@@ -199,7 +175,11 @@ def expand_per_sequence(
         lengths = lengths.to(torch.int32).contiguous()
     if slopes is not None:
         slopes = slopes.float().expand(B, H).contiguous() * LOG2_E
-    return lengths, slopes
+    queries, keys = packing
+    if queries is None or keys is None:
+        return lengths, slopes, None, None, None
+    queries, keys = (x.to(torch.int32).contiguous() for x in (queries, keys))
+    return lengths, slopes, queries, keys, len(queries) - 1
 
 
 def list_size_arguments(
@@ -232,8 +212,8 @@ def list_constants(D: int, E: int, tile: TileSizes, options: Options) -> dict[st
         "E": E,
         "BLOCK_T": tile.queries,
         "BLOCK_S": tile.keys,
-        "BLOCK_D": count_lanes(D),
-        "BLOCK_E": count_lanes(E),
+        "BLOCK_D": max(16, triton.next_power_of_2(D)),
+        "BLOCK_E": max(16, triton.next_power_of_2(E)),
         "CAUSAL": bool(options.causal or options.window),
         "SCORE_FUNCTION": choose_score_function(options, D),
         "num_warps": tile.warps,

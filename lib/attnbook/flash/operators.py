@@ -16,7 +16,7 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -133,12 +133,17 @@ def backward_shapes(
     return tuple(new_rows(x, more[2], *x.shape) for x in (query, key, value))
 
 
-def new_rows(like: Tensor, offsets: Tensor | None, *shape: int) -> Tensor:
+def new_rows(
+    like: Tensor,
+    offsets: Tensor | None,
+    *shape: int,
+    new: Callable[..., Tensor] = Tensor.new_empty,
+) -> Tensor:
     """Return an empty (B, H, T, _); rows lie before heads if they are packed."""
     B, H, T, width = shape
     if offsets is None:
-        return like.new_empty(B, H, T, width)
-    return like.new_empty(B, T, H, width).transpose(1, 2)
+        return new(like, B, H, T, width)
+    return new(like, B, T, H, width).transpose(1, 2)
 
 
 def keep_for_backward(

@@ -182,11 +182,8 @@ def require_numbers(options: Options) -> None:
 
 def require_lengths(lengths: Tensor, key: Tensor) -> None:
     """Raise ValueError unless there is one integer for each sequence."""
-    if (
-        not has_integers(lengths)
-        or lengths.shape != key.shape[:1]
-        or lengths.device != key.device
-    ):
+    whole = has_integers(lengths)
+    if not whole or lengths.shape != key.shape[:1] or lengths.device != key.device:
         raise ValueError(
             f"key_lengths must be whole numbers of shape ({len(key)},) on "
             f"{key.device}, but are {describe(lengths)}"

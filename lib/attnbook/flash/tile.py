@@ -78,14 +78,8 @@ def store(
 def head_pointer(base, strides, b, h, first=0):
     """Return the pointer to the first row of one head of one sequence."""
     b, h = tl.cast(b, tl.int64), tl.cast(h, tl.int64)
-    first = tl.cast(first, tl.int64)
-    return base + b * strides[0] + h * strides[1] + first * strides[2]
-
-
-@triton.jit
-def head_row(bh, count, first):
-    """Return the number of that row where each head has `count` of them."""
-    return bh.to(tl.int64) * count + first
+    within = tl.cast(first, tl.int64) * strides[2]
+    return base + b * strides[0] + h * strides[1] + within
 
 
 @triton.jit

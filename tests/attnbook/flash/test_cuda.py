@@ -209,14 +209,11 @@ def test_descriptors_give_the_same_output():
         pytest.skip(f"descriptors need compute capability 9.0, not {capability}")
     from attnbook.flash import launch
 
-    query, key, value = (draw(2, h, 389, 64, seed=h) for h in (4, 2, 2))
-    tile = choose_tile_sizes("forward", capability, query.dtype, 64)
+    given = [draw(2, h, 389, 64, seed=h) for h in (4, 2, 2)]
+    tile = choose_tile_sizes("forward", capability, torch.float16, 64)
     plain, described = (
-        launch.forward(query, key, value, Options(causal=True), chosen)
-        for chosen in (
-            replace(tile, descriptors=False),
-            replace(tile, descriptors=True),
-        )
+        launch.forward(*given, Options(causal=True), replace(tile, descriptors=chosen))
+        for chosen in (False, True)
     )
     torch.testing.assert_close(described, plain)
 
@@ -263,18 +260,16 @@ def test_packed_sequences_equal_those_of_pytorch():
     *inputs, upstream = (
         draw(int(lengths.sum()), 4, 64, kind=torch.bfloat16, seed=i) for i in range(4)
     )
-    most, causal = int(lengths.max()), (-1, 0)
-    theirs = run_with_gradients(
-        lambda *x: varlen.varlen_attn(
-            *x, offsets, offsets, most, most, window_size=causal
-        ),
-        inputs,
-        upstream,
-    )
-    ours = run_with_gradients(
-        lambda *x: packed.flash_attention_packed(*x, offsets, causal=True, strict=True),
-        inputs,
-        upstream,
+    twice = offsets, offsets
+    most = int(lengths.max())
+    theirs, ours = (
+        run_with_gradients(call, inputs, upstream)
+        for call in (
+            lambda *x: varlen.varlen_attn(*x, *twice, most, most, window_size=(-1, 0)),
+            lambda *x: packed.flash_attention_packed(
+                *x, *twice, causal=True, strict=True
+            ),
+        )
     )
     for x, expected in zip(ours, theirs, strict=True):
         assert measure_difference(x, expected.double()) <= BOUNDS[torch.bfloat16]

@@ -20,7 +20,10 @@ def list_runs(cases):
     ]
 
 
-@pytest.mark.parametrize(("title", "dtype"), list_runs(flash_cases))
+PACKED_RUNS = product(flash_cases.PACKED, ["float32", "float16"])
+
+
+@pytest.mark.parametrize(("title", "dtype"), [*list_runs(flash_cases), *PACKED_RUNS])
 def test_interpreted_kernels_equal_the_reference(title, dtype):
     found = interpret_kernels()[title, dtype]
     assert found["difference"] <= BOUNDS[getattr(torch, dtype)]
@@ -31,14 +34,6 @@ def test_interpreted_kernels_equal_the_reference(title, dtype):
 def test_an_interpreted_logsumexp_and_its_gradient_equal_the_reference(title):
     found = interpret_kernels()[f"lse: {title}", "float32"]
     assert found["difference"] <= BOUNDS[torch.float32]
-    assert found["unharmed"]
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("title", flash_cases.PACKED)
-def test_interpreted_packed_sequences_equal_the_reference(title, dtype):
-    found = interpret_kernels()[title, dtype]
-    assert found["difference"] <= BOUNDS[getattr(torch, dtype)]
     assert found["unharmed"]
 
 

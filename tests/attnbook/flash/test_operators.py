@@ -60,24 +60,17 @@ def test_torch_compile_without_a_graph_break_gives_the_same(title):
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("title", ["columns", ALL])
+@pytest.mark.parametrize("title", ["columns", ALL, "packed, causal"])
 def test_the_operators_keep_the_rules_of_pytorch(title):
-    inputs, upstream, _ = made(title)
-    options = CASES[title].options()
-    tensors = options.key_lengths, options.alibi_slopes, *NO_PACKING
-    assert_rules(inputs, upstream, tensors, options)
-
-
-@pytest.mark.compiled
-def test_the_operators_keep_the_rules_with_packed_sequences():
-    title = [*PACKED][-1]
-    *inputs, upstream = (x.transpose(0, 1)[None] for x in draw_packed(torch.float64))
-    slopes = PACKED[title].alibi_slopes
-    tensors = None, slopes, QUERY_OFFSETS, KEY_OFFSETS
-    assert_rules(inputs, upstream, tensors, PACKED[title])
-
-
-def assert_rules(inputs, upstream, tensors, options):
+    packing, options = NO_PACKING, (CASES | PACKED)[title]
+    if title in PACKED:
+        packing = QUERY_OFFSETS, KEY_OFFSETS
+        drawn = draw_packed(torch.float64)
+        *inputs, upstream = (x.transpose(0, 1)[None] for x in drawn)
+    else:
+        inputs, upstream, _ = made(title)
+        options = options.options()
+    tensors = options.key_lengths, options.alibi_slopes, *packing
     numbers = options.numbers(inputs[0].shape[-1], inputs[1].shape[-2])
     sums = operators.flash_forward(*inputs, *tensors, *numbers)
     back = *inputs, *tensors, *sums, upstream, *numbers
