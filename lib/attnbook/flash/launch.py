@@ -130,13 +130,14 @@ def count_tiles(rows: int, block: int, more: PerSequence) -> int:
 
 
 def describe_tile(x: Tensor, tile: TileSizes) -> TensorDescriptor | None:
-    """Return a descriptor for the tensor memory accelerator if it takes the keys.
+    """Return a descriptor of keys or values, if one is chosen and takes them.
 
-    It takes addresses and strides that are multiples of 16 bytes.
+    Addresses and strides must be multiples of 16 bytes.
     """
-    bytes_apart = (n * x.element_size() for n in read_strides(x))
-    fits = x.data_ptr() % 16 == 0 and all(n > 0 and n % 16 == 0 for n in bytes_apart)
-    if not (tile.descriptors and fits):
+    if not tile.descriptors:
+        return None
+    apart = [n * x.element_size() for n in read_strides(x)]
+    if any(n <= 0 or n % 16 for n in apart) or x.data_ptr() % 16:
         return None
     lanes = max(16, triton.next_power_of_2(x.shape[-1]))
     return TensorDescriptor(x, [*x.shape], [*x.stride()], [1, 1, tile.keys, lanes])
