@@ -11,7 +11,7 @@ from attnbook import masks
 from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.flash.options import Options
 from attnbook.positions.biases import distances
-from precision import run_with_gradients
+from precision import draw, run_with_gradients
 
 
 @dataclass(frozen=True)
@@ -191,6 +191,57 @@ def compute_truth_with_lse(title, dtype):
         partial(compute_reference_with_lse, options=CASES[title].options(dtype)),
         [x.double() for x in inputs],
         upstream.double(),
+    )
+
+
+# Packed sequences: empty ones, whole tiles, fewer keys than queries, and none.
+QUERY_OFFSETS = torch.tensor([0, 5, 5, 42, 45, 77, 78])
+KEY_OFFSETS = torch.tensor([0, 7, 11, 64, 64, 96, 116])
+PACKED = {
+    "packed": Options(),
+    "packed, causal": Options(causal=True),
+    "packed, soft-cap, alibi, window, scale": Options(
+        window=9,
+        alibi_slopes=torch.tensor([0.5, -1.0, 0.1, 2.0]),
+        softcap=2.0,
+        scale=0.4,
+    ),
+}
+
+
+def draw_packed(dtype, more=0, D=21, E=37):
+    """Return query, key, value and upstream, and rows after the last sequence.
+
+    With 3 more numbers a row, as in the interpreter, descriptors take the strides.
+    """
+    N, M = QUERY_OFFSETS[-1] + more, KEY_OFFSETS[-1] + more
+    shapes = (N, 4, D), (M, 2, D), (M, 2, E), (N, 4, E)
+    return [x.to(dtype) for x in draw(*shapes)]
+
+
+def compute_packed(query, key, value, options):
+    """Return output and logsumexp of each sequence by itself; -9 for -inf."""
+    made = []
+    for i in range(len(QUERY_OFFSETS) - 1):
+        rows, keys = (slice(*x[i : i + 2]) for x in (QUERY_OFFSETS, KEY_OFFSETS))
+        given = (x.transpose(0, 1)[None] for x in (query[rows], key[keys], value[keys]))
+        made.append(compute_reference_with_lse(*given, options)[0].transpose(0, 1))
+    rest = query.new_zeros(len(query) - QUERY_OFFSETS[-1], *made[0].shape[1:])
+    rest[..., -1] = -torch.inf
+    return torch.cat([*made, rest]).nan_to_num(neginf=-9.0)
+
+
+@cache
+def compute_packed_truth(title, dtype, more=0):
+    """Return the same in float64, and its gradients.
+
+    The upstream gradient of the logsumexp is that of the first column.
+    """
+    *inputs, upstream = draw_packed(dtype, more)
+    return run_with_gradients(
+        partial(compute_packed, options=PACKED[title]),
+        [x.double() for x in inputs],
+        torch.cat([upstream, upstream[..., :1]], dim=-1).double(),
     )
 
 

@@ -17,7 +17,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnbook.flash.operators import compute_lse, flash_forward
-from attnbook.flash.options import Options, describe, refuse
+from attnbook.flash.options import (
+    NO_PACKING,
+    Options,
+    Packing,
+    describe,
+    refuse,
+)
 from attnbook.flash.sizes import FallbackWarning
 
 __all__ = [
@@ -76,13 +82,18 @@ def flash_attention(
 
 
 def run(
-    query: Tensor, key: Tensor, value: Tensor, options: Options, strict: bool
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    options: Options,
+    strict: bool,
+    packing: Packing = NO_PACKING,
 ) -> tuple[Tensor, Tensor]:
     """Return the output, and the sums of `attnbook.flash.operators`."""
     refuse(query, key, value, options)
     given = query, key, value, options.key_lengths, options.alibi_slopes
     numbers = options.numbers(query.shape[-1], key.shape[-2])
-    output, sums = flash_forward(*given, *numbers, strict)
+    output, sums = flash_forward(*given, *packing, *numbers, strict)
     return output, sums
 
 
@@ -119,13 +130,20 @@ def apply_sinks(
         sinks: the logit of each head.
 
     Raises:
-        ValueError: if there is not one logit for each head.
+        ValueError: if there is not one logit for each head, or one logsumexp
+            for each query.
     """
     H = output.shape[1]
-    if sinks.shape != (H,) or sinks.device != output.device:
+    if lse.shape != output.shape[:3] or lse.device != output.device:
         raise ValueError(
-            f"sinks must be one number for each of {H} heads on {output.device}, "
-            f"but are {describe(sinks)}"
+            f"lse must be one number for each query of an output "
+            f"{describe(output)}, but is {describe(lse)}"
+        )
+    fits = isinstance(sinks, Tensor) and sinks.is_floating_point()
+    if not fits or sinks.shape != (H,) or sinks.device != output.device:
+        raise ValueError(
+            f"sinks must be one floating-point number for each of {H} heads on "
+            f"{output.device}, but are {describe(sinks)}"
         )
     share = (lse - sinks.to(lse)[:, None]).sigmoid()
     return (output * share[..., None]).to(output)

@@ -22,6 +22,8 @@ import triton.language as tl
 
 from attnbook.flash.tile import (
     can_attend,
+    count_tiles,
+    find_tile,
     head_pointer,
     head_slope,
     key_length,
@@ -32,9 +34,10 @@ from attnbook.flash.tile import (
 )
 
 
-@triton.jit(do_not_specialize=("T", "S", "heads", "each", "window"))
+@triton.jit(do_not_specialize=("T", "S", "heads", "each", "window", "sequences"))
 def key_value_gradient(
     query, key, value, upstream, lse, average, dkey, dvalue, lengths, slopes,
+    query_offsets, key_offsets, sequences,
     query_strides, key_strides, value_strides, upstream_strides, dkey_strides,
     dvalue_strides, T, S, heads, each, window, scale, unit, cap,
     D: tl.constexpr, E: tl.constexpr,
@@ -43,15 +46,18 @@ def key_value_gradient(
     CAUSAL: tl.constexpr, SCORE_FUNCTION: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of one tile of keys and values of a group."""
-    tiles = tl.cdiv(S, BLOCK_S)
+    tiles, all_queries = count_tiles(S, sequences, BLOCK_S), T
     groups = heads // each
     bg = tl.program_id(0) // tiles
     b, g = bg // groups, bg % groups
-    column = tl.program_id(0) % tiles * BLOCK_S
+    tile = tl.program_id(0) % tiles
+    column, past, S, first, T = find_tile(
+        key_offsets, query_offsets, tile, sequences, S, T, BLOCK_S
+    )
     columns = column + tl.arange(0, BLOCK_S)
-    length = key_length(lengths, b, S)
-    key = head_pointer(key, key_strides, b, g)
-    value = head_pointer(value, value_strides, b, g)
+    length = key_length(lengths, b, S, sequences)
+    key = head_pointer(key, key_strides, b, g, past)
+    value = head_pointer(value, value_strides, b, g, past)
     keys = load(key, column, length, key_strides[2], BLOCK_S, D, BLOCK_D)
     values = load(value, column, length, value_strides[2], BLOCK_S, E, BLOCK_E)
     # Queries begin ... end - 1 can attend to some key of the tile, and queries
@@ -64,9 +70,9 @@ def key_value_gradient(
     for member in range(each):
         h = g * each + member
         slope = head_slope(slopes, b * heads + h)
-        at = (b * heads + h).to(tl.int64) * T
-        query_head = head_pointer(query, query_strides, b, h)
-        upstream_head = head_pointer(upstream, upstream_strides, b, h)
+        at = (b * heads + h).to(tl.int64) * all_queries + first
+        query_head = head_pointer(query, query_strides, b, h, first)
+        upstream_head = head_pointer(upstream, upstream_strides, b, h, first)
         for row in range(begin, end, BLOCK_T):
             rows = row + tl.arange(0, BLOCK_T)
             positions, keys_at = (rows + S - T)[None, :], columns[:, None]
@@ -93,16 +99,16 @@ def key_value_gradient(
     # Padding was not masked so far: each key has a row of its own in the sums.
     kept = (columns < length)[:, None]
     dk, dv = tl.where(kept, dk * unit, 0.0), tl.where(kept, dv, 0.0)
-    dkey = head_pointer(dkey, dkey_strides, b, g)
-    dvalue = head_pointer(dvalue, dvalue_strides, b, g)
+    dkey = head_pointer(dkey, dkey_strides, b, g, past)
+    dvalue = head_pointer(dvalue, dvalue_strides, b, g, past)
     store(dk, dkey, column, S, dkey_strides[2], BLOCK_S, D, BLOCK_D)
     store(dv, dvalue, column, S, dvalue_strides[2], BLOCK_S, E, BLOCK_E)
 
 
-@triton.jit(do_not_specialize=("T", "S", "heads", "each", "window"))
+@triton.jit(do_not_specialize=("T", "S", "heads", "each", "window", "sequences"))
 def query_gradient(
     query, key, value, upstream, lse, average, output, dquery, lse_upstream,
-    lengths, slopes,
+    lengths, slopes, query_offsets, key_offsets, sequences,
     query_strides, key_strides, value_strides, upstream_strides, output_strides,
     dquery_strides,
     T, S, heads, each, window, scale, unit, cap,
@@ -112,21 +118,24 @@ def query_gradient(
     CAUSAL: tl.constexpr, SCORE_FUNCTION: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradient of one tile of queries, and their averages."""
-    tiles = tl.cdiv(T, BLOCK_T)
+    tiles, all_queries = count_tiles(T, sequences, BLOCK_T), T
     bh = tl.program_id(0) // tiles
     b, h = bh // heads, bh % heads
-    row = (tiles - 1 - tl.program_id(0) % tiles) * BLOCK_T
+    tile = tiles - 1 - tl.program_id(0) % tiles
+    row, first, T, past, S = find_tile(
+        query_offsets, key_offsets, tile, sequences, T, S, BLOCK_T
+    )
     rows = row + tl.arange(0, BLOCK_T)
-    at = bh.to(tl.int64) * T + rows
-    length, slope = key_length(lengths, b, S), head_slope(slopes, bh)
-    key = head_pointer(key, key_strides, b, h // each)
-    value = head_pointer(value, value_strides, b, h // each)
-    query_head = head_pointer(query, query_strides, b, h)
+    at = bh.to(tl.int64) * all_queries + first + rows
+    length, slope = key_length(lengths, b, S, sequences), head_slope(slopes, bh)
+    key = head_pointer(key, key_strides, b, h // each, past)
+    value = head_pointer(value, value_strides, b, h // each, past)
+    query_head = head_pointer(query, query_strides, b, h, first)
     queries = load(query_head, row, T, query_strides[2], BLOCK_T, D, BLOCK_D)
-    upstream_head = head_pointer(upstream, upstream_strides, b, h)
+    upstream_head = head_pointer(upstream, upstream_strides, b, h, first)
     upstreams = load(upstream_head, row, T, upstream_strides[2], BLOCK_T, E, BLOCK_E)
     sums = tl.load(lse + at, mask=rows < T, other=float("inf"))[:, None]
-    output_head = head_pointer(output, output_strides, b, h)
+    output_head = head_pointer(output, output_strides, b, h, first)
     outputs = load(output_head, row, T, output_strides[2], BLOCK_T, E, BLOCK_E)
     means = tl.sum(outputs.to(tl.float32) * upstreams.to(tl.float32), 1)
     if lse_upstream is not None:
@@ -161,5 +170,5 @@ def query_gradient(
             dweights = tl.dot(upstreams, values.T)
             dscores = weights * (dweights - means) * derivative
             dq = tl.dot(dscores.to(keys.dtype), keys, dq)
-    dquery = head_pointer(dquery, dquery_strides, b, h)
+    dquery = head_pointer(dquery, dquery_strides, b, h, first)
     store(dq * unit, dquery, row, T, dquery_strides[2], BLOCK_T, D, BLOCK_D)

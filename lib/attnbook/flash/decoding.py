@@ -26,6 +26,8 @@ from attnbook.flash.operators import clear_padding
 from attnbook.flash.options import (
     MaskedTileScores,
     Options,
+    describe,
+    has_integers,
     require_length_values,
     require_lengths,
     require_numbers,
@@ -270,8 +272,10 @@ def refuse_decoding(
 
 def require_table(table: Tensor, query: Tensor) -> None:
     """Raise ValueError unless there is one row of integers a sequence."""
-    if table.is_floating_point() or table.dtype == torch.bool:
-        raise ValueError(f"block_table must have whole numbers, but has {table.dtype}")
+    if not has_integers(table):
+        raise ValueError(
+            f"block_table must have whole numbers, but is {describe(table)}"
+        )
     B = len(query)
     if table.ndim != 2 or len(table) != B or not table.shape[1]:
         raise ValueError(

@@ -19,11 +19,14 @@ import triton.language as tl
 
 from attnbook.flash.tile import (
     can_attend,
+    count_tiles,
+    find_tile,
     head_pointer,
     head_slope,
     key_length,
     key_ranges,
     load,
+    load_keys,
     store,
 )
 
@@ -31,7 +34,8 @@ from attnbook.flash.tile import (
 @triton.jit
 def process_keys(
     maximum, total, output, query, key, value, key_stride, value_stride,
-    begin, end, positions, length, window, scale, slope, cap,
+    key_tiles, value_tiles, b, g, past, begin, end,
+    positions, length, window, scale, slope, cap,
     D: tl.constexpr, E: tl.constexpr, BLOCK_S: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr,
     CAUSAL: tl.constexpr, MASKED: tl.constexpr, SCORE_FUNCTION: tl.constexpr,
@@ -40,7 +44,10 @@ def process_keys(
     for start in range(begin, end, BLOCK_S):
         at = positions[:, None]
         columns = (start + tl.arange(0, BLOCK_S))[None, :]
-        keys = load(key, start, length, key_stride, BLOCK_S, D, BLOCK_D, MASKED)
+        keys = load_keys(
+            key, key_tiles, b, g, past, start, length, key_stride,
+            BLOCK_S, D, BLOCK_D, MASKED,
+        )  # fmt: skip
         scores, rest, _ = SCORE_FUNCTION(
             tl.dot(query, keys.T), at, columns, scale, slope, cap
         )
@@ -53,16 +60,20 @@ def process_keys(
         factor = tl.exp2(maximum - finite)
         exponentials = tl.exp2(scores * rest - finite[:, None])
         total = total * factor + tl.sum(exponentials, 1)
-        values = load(value, start, length, value_stride, BLOCK_S, E, BLOCK_E, MASKED)
+        values = load_keys(
+            value, value_tiles, b, g, past, start, length, value_stride,
+            BLOCK_S, E, BLOCK_E, MASKED,
+        )  # fmt: skip
         output = output * factor[:, None]
         output = tl.dot(exponentials.to(values.dtype), values, output)
         maximum = highest
     return maximum, total, output
 
 
-@triton.jit(do_not_specialize=("T", "S", "heads", "each", "window"))
+@triton.jit(do_not_specialize=("T", "S", "heads", "each", "window", "sequences"))
 def forward(
     query, key, value, output, lse, lengths, slopes,
+    query_offsets, key_offsets, sequences, key_tiles, value_tiles,
     query_strides, key_strides, value_strides, output_strides,
     T, S, heads, each, window, scale, cap,
     D: tl.constexpr, E: tl.constexpr,
@@ -71,17 +82,20 @@ def forward(
     CAUSAL: tl.constexpr, SCORE_FUNCTION: tl.constexpr,
 ):  # fmt: skip
     """Give one tile of queries its output and logsumexp."""
-    tiles = tl.cdiv(T, BLOCK_T)
+    tiles, all_queries = count_tiles(T, sequences, BLOCK_T), T
     bh = tl.program_id(0) // tiles
     b, h = bh // heads, bh % heads
     # The last tile first: under a causal mask it has the most work.
-    row = (tiles - 1 - tl.program_id(0) % tiles) * BLOCK_T
+    tile = tiles - 1 - tl.program_id(0) % tiles
+    row, first, T, past, S = find_tile(
+        query_offsets, key_offsets, tile, sequences, T, S, BLOCK_T
+    )
     rows = row + tl.arange(0, BLOCK_T)
-    key = head_pointer(key, key_strides, b, h // each)
-    value = head_pointer(value, value_strides, b, h // each)
-    query = head_pointer(query, query_strides, b, h)
+    key = head_pointer(key, key_strides, b, h // each, past)
+    value = head_pointer(value, value_strides, b, h // each, past)
+    query = head_pointer(query, query_strides, b, h, first)
     queries = load(query, row, T, query_strides[2], BLOCK_T, D, BLOCK_D)
-    length, slope = key_length(lengths, b, S), head_slope(slopes, bh)
+    length, slope = key_length(lengths, b, S, sequences), head_slope(slopes, bh)
     # Some query can attend to keys begin ... end - 1, and all of them to keys
     # inside ... outside - 1.
     begin, inside, outside, end = key_ranges(
@@ -95,14 +109,14 @@ def forward(
         high = inside if part == 0 else (outside if part == 1 else end)
         maximum, total, result = process_keys(
             maximum, total, result, queries, key, value, key_strides[2],
-            value_strides[2], low, tl.minimum(high, end), rows + S - T, length,
-            window, scale, slope, cap, D, E, BLOCK_S, BLOCK_D, BLOCK_E,
-            CAUSAL, part != 1, SCORE_FUNCTION,
+            value_strides[2], key_tiles, value_tiles, b, h // each, past,
+            low, tl.minimum(high, end), rows + S - T, length, window, scale, slope,
+            cap, D, E, BLOCK_S, BLOCK_D, BLOCK_E, CAUSAL, part != 1, SCORE_FUNCTION,
         )  # fmt: skip
     divisor = tl.where(total == 0.0, 1.0, total)
     result = result / divisor[:, None]
-    output = head_pointer(output, output_strides, b, h)
+    output = head_pointer(output, output_strides, b, h, first)
     store(result, output, row, T, output_strides[2], BLOCK_T, E, BLOCK_E)
     # To base 2, as the scores are: the backward pass computes 2^difference.
-    pointer = lse + bh.to(tl.int64) * T + rows
+    pointer = lse + (bh.to(tl.int64) * all_queries + first) + rows
     tl.store(pointer, maximum + tl.log2(divisor), mask=rows < T)

@@ -11,10 +11,12 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from attnbook.flash import backward as back
 from attnbook.flash.forward import forward as forward_kernel
-from attnbook.flash.options import Options
+from attnbook.flash.operators import new_rows
+from attnbook.flash.options import NO_PACKING, Options, Packing
 from attnbook.flash.sizes import TileSizes, choose_tile_sizes
 from attnbook.flash.tile import (
     apply_alibi,
@@ -25,6 +27,9 @@ from attnbook.flash.tile import (
 )
 
 LOG2_E = math.log2(math.e)
+PerSequence = tuple[
+    Tensor | None, Tensor | None, Tensor | None, Tensor | None, int | None
+]
 
 
 def forward(
@@ -33,17 +38,23 @@ def forward(
     value: Tensor,
     options: Options,
     tile: TileSizes | None = None,
+    packing: Packing = NO_PACKING,
 ) -> tuple[Tensor, Tensor]:
-    """Return the output and each query's logsumexp, to base 2."""
+    """Return the output and each query's logsumexp, to base 2.
+
+    Packed sequences are one of all their rows; with them, the rows of a tensor
+    lie in memory before its heads.
+    """
     query, key, value = map(make_rows_contiguous, (query, key, value))
     (B, H, T, D), E = query.shape, value.shape[-1]
     tile = tile or choose_tile("forward", query, E, options)
-    output = allocate(query, B, H, T, E)
+    output = new_rows(query, packing[0], B, H, T, E, new=allocate)
     lse = allocate(query, B, H, T, dtype=torch.float32)
+    more = expand_per_sequence(query, options, packing)
     with torch.cuda.device_of(query):
-        forward_kernel[(triton.cdiv(T, tile.queries) * B * H,)](
-            query, key, value, output, lse,
-            *expand_per_sequence(query, options),
+        forward_kernel[(count_tiles(T, tile.queries, more) * B * H,)](
+            query, key, value, output, lse, *more,
+            *(describe_tile(x, tile) for x in (key, value)),
             *map(read_strides, (query, key, value, output)),
             *list_size_arguments(query, key, options),
             (options.softcap or 0.0) * LOG2_E,
@@ -62,6 +73,7 @@ def backward(
     options: Options,
     tile: TileSizes | None = None,
     lse_upstream: Tensor | None = None,
+    packing: Packing = NO_PACKING,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients on query, key and value.
 
@@ -77,8 +89,10 @@ def backward(
     )
     # The first kernel stores the averages that the second one reads.
     average = allocate(query, B, H, T, dtype=torch.float32)
-    grads = [allocate(x, *x.shape) for x in (query, key, value)]
-    more = expand_per_sequence(query, options)
+    grads = [
+        new_rows(x, packing[0], *x.shape, new=allocate) for x in (query, key, value)
+    ]
+    more = expand_per_sequence(query, options, packing)
     if lse_upstream is not None:
         lse_upstream = lse_upstream.float().contiguous()
     given = query, key, value, upstream, lse, average
@@ -89,12 +103,12 @@ def backward(
         (options.softcap or 0.0) * LOG2_E,
     )
     with torch.cuda.device_of(query):
-        back.query_gradient[(triton.cdiv(T, by_queries.queries) * B * H,)](
+        back.query_gradient[(count_tiles(T, by_queries.queries, more) * B * H,)](
             *given, output, grads[0], lse_upstream, *more,
             *read, *map(read_strides, (output, grads[0])), *last,
             **list_constants(D, E, by_queries, options),
         )  # fmt: skip
-        back.key_value_gradient[(triton.cdiv(S, by_keys.keys) * B * G,)](
+        back.key_value_gradient[(count_tiles(S, by_keys.keys, more) * B * G,)](
             *given, *grads[1:], *more,
             *read, *map(read_strides, grads[1:]), *last,
             **list_constants(D, E, by_keys, options),
@@ -105,6 +119,28 @@ def backward(
 def allocate(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
     """Return an uninitialized tensor; a kernel writes all of its entries."""
     return like.new_empty(shape, dtype=dtype)
+
+
+def count_tiles(rows: int, block: int, more: PerSequence) -> int:
+    """Return how many tiles of rows there are, or may be in packed sequences."""
+    sequences = more[-1]
+    if sequences is None:
+        return triton.cdiv(rows, block)
+    return rows // block + sequences + 1
+
+
+def describe_tile(x: Tensor, tile: TileSizes) -> TensorDescriptor | None:
+    """Return a descriptor of keys or values, if one is chosen and takes them.
+
+    Addresses and strides must be multiples of 16 bytes.
+    """
+    if not tile.descriptors:
+        return None
+    apart = [n * x.element_size() for n in read_strides(x)]
+    if any(n <= 0 or n % 16 for n in apart) or x.data_ptr() % 16:
+        return None
+    lanes = max(16, triton.next_power_of_2(x.shape[-1]))
+    return TensorDescriptor(x, [*x.shape], [*x.stride()], [1, 1, tile.keys, lanes])
 
 
 def make_rows_contiguous(x: Tensor) -> Tensor:
@@ -124,9 +160,11 @@ def read_strides(x: Tensor) -> tuple[int, int, int]:
 
 
 def expand_per_sequence(
-    query: Tensor, options: Options
-) -> tuple[Tensor | None, Tensor | None]:
+    query: Tensor, options: Options, packing: Packing
+) -> PerSequence:
     """Return each sequence's number of keys, each head's slope times log₂ e.
+
+    After them, the offsets of queries and keys, and the number of sequences.
 
     An option that is not given stays None, and the kernel is compiled without
     it. A constant tensor kept between calls would be wrong: made while a CUDA
@@ -138,7 +176,11 @@ def expand_per_sequence(
         lengths = lengths.to(torch.int32).contiguous()
     if slopes is not None:
         slopes = slopes.float().expand(B, H).contiguous() * LOG2_E
-    return lengths, slopes
+    queries, keys = packing
+    if queries is None or keys is None:
+        return lengths, slopes, None, None, None
+    queries, keys = (x.to(torch.int32).contiguous() for x in (queries, keys))
+    return lengths, slopes, queries, keys, len(queries) - 1
 
 
 def list_size_arguments(

@@ -4,6 +4,10 @@ As operators (`torch.library.custom_op`) they work under `torch.compile`, which
 needs the shapes of their outputs without running them. Each of them runs the
 Triton kernels where these take the inputs, and the tiled PyTorch version elsewhere.
 
+Packed sequences (`attnbook.flash.packed`) are one sequence with offsets. The
+kernels read the offsets on the GPU; elsewhere each sequence is attended to by
+itself. Outputs then have the strides of (B, T, H, _), as the inputs do.
+
 Source: https://docs.pytorch.org/tutorials/advanced/python_custom_ops.html
 Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
     of query and key, E value width; `sums` are (B, H, T, 1) from the kernels,
@@ -12,6 +16,7 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 """
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +27,13 @@ from attnbook.attention.tiled import (
     attend_tiled_gradient,
     promote_to_float32,
 )
-from attnbook.flash.options import MaskedTileScores, Options, require_length_values
+from attnbook.flash.options import (
+    MaskedTileScores,
+    Options,
+    Packing,
+    read_counts,
+    require_length_values,
+)
 from attnbook.flash.sizes import find_limit, warn_once
 
 
@@ -33,6 +44,8 @@ def flash_forward(
     value: Tensor,
     key_lengths: Tensor | None,
     alibi_slopes: Tensor | None,
+    query_offsets: Tensor | None,
+    key_offsets: Tensor | None,
     causal: bool,
     window: int | None,
     softcap: float | None,
@@ -43,14 +56,21 @@ def flash_forward(
     options = Options(causal, window, key_lengths, alibi_slopes, softcap, scale)
     if key_lengths is not None:
         require_length_values(key_lengths, key.shape[2])
+    packing = query_offsets, key_offsets
     reason = find_limit(query, value, strict)
     if reason is None:
         from attnbook.flash import launch
 
-        output, lse = launch.forward(query, key, value, options)
+        output, lse = launch.forward(query, key, value, options, packing=packing)
         return output, lse[..., None]
     warn_once(*reason)
-    return tiled_forward(query, key, value, options)
+    made = [
+        tiled_forward(q, k, v, options)
+        for q, k, v in split_packed(packing, [query], [key, value])
+        if q.shape[2]
+    ]
+    outputs, sums = zip(*made, strict=True)
+    return join_packed(packing, outputs), torch.cat(sums, 2)
 
 
 @torch.library.custom_op("attnbook::flash_backward", mutates_args=())
@@ -60,6 +80,8 @@ def flash_backward(
     value: Tensor,
     key_lengths: Tensor | None,
     alibi_slopes: Tensor | None,
+    query_offsets: Tensor | None,
+    key_offsets: Tensor | None,
     output: Tensor,
     sums: Tensor,
     upstream: Tensor,
@@ -71,15 +93,23 @@ def flash_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients on query, key and value, from a forward pass."""
     options = Options(causal, window, key_lengths, alibi_slopes, softcap, scale)
-    given = query, key, value, output
+    packing = query_offsets, key_offsets
     if sums.shape[-1] == 1:
         from attnbook.flash import launch
 
         return launch.backward(
-            *given, sums[..., 0], upstream, options, lse_upstream=lse_upstream
-        )
-    maximum, total = sums.unbind(-1)
-    return tiled_backward(*given, maximum, total, upstream, options, lse_upstream)
+            query, key, value, output, sums[..., 0], upstream, options,
+            lse_upstream=lse_upstream, packing=packing,
+        )  # fmt: skip
+    if lse_upstream is None:
+        lse_upstream = torch.zeros_like(sums[..., 0])
+    rows = query, output, sums, upstream, lse_upstream
+    made = [
+        tiled_backward(q, k, v, out, s[..., 0], s[..., 1], up, options, lse_up)
+        for q, out, s, up, lse_up, k, v in split_packed(packing, rows, [key, value])
+    ]
+    dquery, dkey, dvalue = (join_packed(packing, x) for x in zip(*made, strict=True))
+    return dquery, dkey, dvalue
 
 
 @flash_forward.register_fake
@@ -87,27 +117,40 @@ def forward_shapes(
     query: Tensor, key: Tensor, value: Tensor, *more: Any
 ) -> tuple[Tensor, Tensor]:
     """Return empty outputs of `flash_forward`, for torch.compile."""
-    strict = len(more) == 7 and more[-1]
+    strict = len(more) == 9 and more[-1]
     kernels = find_limit(query, value, strict) is None
     dtype = torch.promote_types(query.dtype, torch.float32)
     shape = query.shape[:3]
-    output = query.new_empty(*shape, value.shape[-1])
+    output = new_rows(query, more[2], *shape, value.shape[-1])
     return output, query.new_empty(*shape, 1 if kernels else 2, dtype=dtype)
 
 
 @flash_backward.register_fake
 def backward_shapes(
-    query: Tensor, key: Tensor, value: Tensor, *_: Any
+    query: Tensor, key: Tensor, value: Tensor, *more: Any
 ) -> tuple[Tensor, ...]:
     """Return empty outputs of `flash_backward`, for torch.compile."""
-    return tuple(x.new_empty(x.shape) for x in (query, key, value))
+    return tuple(new_rows(x, more[2], *x.shape) for x in (query, key, value))
+
+
+def new_rows(
+    like: Tensor,
+    offsets: Tensor | None,
+    *shape: int,
+    new: Callable[..., Tensor] = Tensor.new_empty,
+) -> Tensor:
+    """Return an empty (B, H, T, _); rows lie before heads if they are packed."""
+    B, H, T, width = shape
+    if offsets is None:
+        return new(like, B, H, T, width)
+    return new(like, B, T, H, width).transpose(1, 2)
 
 
 def keep_for_backward(
     ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 ) -> None:
     """Save every tensor so that autograd detects changes in place."""
-    tensors, ctx.numbers = inputs[:5], inputs[5:9]
+    tensors, ctx.numbers = inputs[:7], inputs[7:11]
     ctx.save_for_backward(*tensors, *output)
     ctx.set_materialize_grads(False)
 
@@ -120,7 +163,7 @@ def go_back(ctx: Any, upstream: Tensor | None, dsums: Tensor | None) -> tuple[An
     if dsums is not None:
         dsums = dsums[..., 0] / read_unit(sums)
     grads = flash_backward(*inputs, output, sums, upstream, *ctx.numbers, dsums)
-    return *grads, *[None] * 7
+    return *grads, *[None] * 9
 
 
 def read_unit(sums: Tensor) -> float:
@@ -145,6 +188,28 @@ def refuse_second_derivatives(ctx: Any, *_: Any) -> None:
 
 flash_forward.register_autograd(go_back, setup_context=keep_for_backward)
 flash_backward.register_autograd(refuse_second_derivatives)
+
+
+def split_packed(
+    packing: Packing, rows: Sequence[Tensor], columns: Sequence[Tensor]
+) -> Iterator[list[Tensor]]:
+    """Yield for each sequence its rows and its columns of (B, H, N, ...).
+
+    Without packing, they are one sequence. This reads the offsets.
+    """
+    split: list[Sequence[Tensor]] = []
+    names = "query_offsets", "key_offsets"
+    for name, offsets, given in zip(names, packing, (rows, columns), strict=True):
+        counts = read_counts(name, offsets, given[0].shape[2])
+        split += [x.split(counts, 2) for x in given]
+    return map(list, zip(*split, strict=True))
+
+
+def join_packed(packing: Packing, parts: Sequence[Tensor]) -> Tensor:
+    """Return the sequences' (B, H, _, E) as one, in the strides of `new_rows`."""
+    if packing[0] is None:
+        return parts[0]
+    return torch.cat([x.transpose(1, 2) for x in parts], 1).transpose(1, 2)
 
 
 def split_groups(*tensors: Tensor, groups: int) -> list[Tensor]:

@@ -10,6 +10,7 @@ Axes: B batch, H heads, G groups (key-value heads), R query heads a group, T
 import math
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from operator import or_
 
 import torch
@@ -106,6 +107,9 @@ class MaskedTileScores(TileScores):
         return reduce(or_, rules) if rules else None
 
 
+# Where packed sequences begin: offsets of queries and of keys, or neither.
+Packing = tuple[Tensor | None, Tensor | None]
+NO_PACKING: Packing = None, None
 DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
 
@@ -178,7 +182,7 @@ def require_numbers(options: Options) -> None:
 
 def require_lengths(lengths: Tensor, key: Tensor) -> None:
     """Raise ValueError unless there is one integer for each sequence."""
-    whole = not (lengths.is_floating_point() or lengths.dtype == torch.bool)
+    whole = has_integers(lengths)
     if not whole or lengths.shape != key.shape[:1] or lengths.device != key.device:
         raise ValueError(
             f"key_lengths must be whole numbers of shape ({len(key)},) on "
@@ -186,8 +190,17 @@ def require_lengths(lengths: Tensor, key: Tensor) -> None:
         )
 
 
-def describe(x: Tensor) -> str:
-    """Return type, shape and device of a tensor in words."""
+def has_integers(x: object) -> bool:
+    """Return whether this is a tensor of whole numbers."""
+    if not isinstance(x, Tensor) or x.dtype == torch.bool:
+        return False
+    return not (x.is_floating_point() or x.is_complex())
+
+
+def describe(x: object) -> str:
+    """Return type, shape and device of a tensor in words, or what is not one."""
+    if not isinstance(x, Tensor):
+        return repr(x)
     return f"{x.dtype} of shape {tuple(x.shape)} on {x.device}"
 
 
@@ -206,11 +219,40 @@ def require_length_values(lengths: Tensor, keys: int) -> None:
         )
 
 
+def require_offsets(packing: tuple[Tensor, Tensor], query: Tensor) -> None:
+    """Raise ValueError unless offsets are whole numbers of as many sequences."""
+    for name, x in zip(("query_offsets", "key_offsets"), packing, strict=True):
+        if not has_integers(x) or x.ndim != 1 or len(x) < 2 or x.device != query.device:
+            raise ValueError(
+                f"{name} must be at least 2 whole numbers on one axis, on "
+                f"{query.device}, but are {describe(x)}"
+            )
+    queries, keys = (len(x) - 1 for x in packing)
+    if queries != keys:
+        raise ValueError(
+            f"there are queries of {queries} sequences, but keys of {keys}"
+        )
+
+
+def read_counts(name: str, offsets: Tensor | None, rows: int) -> list[int]:
+    """Return how many rows each packed sequence has, or raise ValueError."""
+    if offsets is None:
+        return [rows]
+    numbers = offsets.tolist()
+    counts = [end - begin for begin, end in pairwise(numbers)]
+    if numbers[0] != 0 or numbers[-1] != rows or min(counts) < 0:
+        raise ValueError(
+            f"{name} must ascend from 0 to {rows}, the number of rows, but are "
+            f"{numbers}"
+        )
+    return counts
+
+
 def require_slopes(slopes: Tensor, query: Tensor) -> None:
     """Raise ValueError unless slopes are one number per head, no gradient."""
     B, H = query.shape[:2]
-    fits = slopes.shape in ((H,), (B, H)) and slopes.is_floating_point()
-    if not fits or slopes.device != query.device:
+    fits = isinstance(slopes, Tensor) and slopes.is_floating_point()
+    if not fits or slopes.shape not in ((H,), (B, H)) or slopes.device != query.device:
         raise ValueError(
             f"alibi_slopes must be floating point of shape ({H},) or ({B}, {H}) on "
             f"{query.device}, but are {describe(slopes)}"

@@ -1,8 +1,9 @@
 """Attention of packed sequences: of different lengths, one after the other, no padding.
 
 Offsets say where each sequence begins, as the `cu_seqlens` of FlashAttention and
-of PyTorch's `varlen_attn` do. Here each sequence is one call of `flash_attention`
-on views of the packed tensors; a single kernel for all of them would launch once.
+of PyTorch's `varlen_attn` do. On an NVIDIA GPU each kernel is launched once for
+all sequences and finds their tiles by the offsets there, so that no greatest
+length has to be known. Elsewhere each sequence is computed by itself.
 
 Source: Dao, flash_attn_varlen_func, https://github.com/Dao-AILab/flash-attention
 Axes: N M packed queries and keys, B sequences, H heads, G groups (key-value heads),
@@ -11,13 +12,12 @@ Axes: N M packed queries and keys, B sequences, H heads, G groups (key-value hea
 
 from typing import Any
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnbook.attention.scaled_dot_product import require_values
-from attnbook.flash import flash_attention
-from attnbook.flash.options import describe
+from attnbook.flash import run
+from attnbook.flash.operators import compute_lse
+from attnbook.flash.options import Options, describe, require_offsets
 
 
 def flash_attention_packed(
@@ -26,6 +26,8 @@ def flash_attention_packed(
     value: Float[Tensor, "M G E"],
     query_offsets: Int[Tensor, "..."],
     key_offsets: Int[Tensor, "..."] | None = None,
+    *,
+    strict: bool = False,
     **options: Any,
 ) -> Float[Tensor, "N H E"]:
     """Return `flash_attention` of each sequence to its own keys.
@@ -34,14 +36,51 @@ def flash_attention_packed(
     query of a sequence without keys gets zeros.
 
     Args:
-        query_offsets: B + 1 whole numbers from 0 to N. They are read: on a CPU
-            that waits for nothing.
+        query_offsets: B + 1 whole numbers that ascend from 0 to N, on the device
+            of the query. The numbers are checked where they are on the CPU.
+            Reading them from a GPU would wait for it: there, rows after the last
+            number get zeros, and numbers that do not ascend from 0 leave some
+            rows undefined. Where the kernels do not run, they are read.
         key_offsets: likewise from 0 to M; those of the queries unless given.
-        options: those of `flash_attention`, without `key_lengths`.
+        strict, options: those of `flash_attention`, without `key_lengths`.
 
     Raises:
         ValueError: if the offsets do not fit, or as `flash_attention` does.
     """
+    given = query, key, value, query_offsets, key_offsets
+    return run_packed(*given, strict, options)[0]
+
+
+def flash_attention_packed_with_lse(
+    query: Float[Tensor, "N H D"],
+    key: Float[Tensor, "M G D"],
+    value: Float[Tensor, "M G E"],
+    query_offsets: Int[Tensor, "..."],
+    key_offsets: Int[Tensor, "..."] | None = None,
+    *,
+    strict: bool = False,
+    **options: Any,
+) -> tuple[Float[Tensor, "N H E"], Float[Tensor, "N H"]]:
+    """Return `flash_attention_packed` and each query's logsumexp.
+
+    That is what `flash_attention_with_lse` returns; both have gradients. With an
+    axis of one query a sequence, [:, :, None], they fit `apply_sinks`.
+    """
+    given = query, key, value, query_offsets, key_offsets
+    output, sums = run_packed(*given, strict, options)
+    return output, compute_lse(sums)[0].transpose(0, 1)
+
+
+def run_packed(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    query_offsets: Tensor,
+    key_offsets: Tensor | None,
+    strict: bool,
+    options: dict[str, Any],
+) -> tuple[Tensor, Tensor]:
+    """Return the output (N, H, E), and the sums of `attnbook.flash.operators`."""
     if options.get("key_lengths") is not None:
         raise ValueError(
             "packed sequences have no padding, but key_lengths are "
@@ -53,42 +92,8 @@ def flash_attention_packed(
                 f"packed {name} must have 3 axes (rows, heads, width), but has "
                 f"{x.ndim}: {tuple(x.shape)}"
             )
-    require_values(key.transpose(0, 1), value.transpose(0, 1))
-    if key_offsets is None:
-        key_offsets = query_offsets
-    counts = read_counts("query_offsets", query_offsets, len(query))
-    key_counts = read_counts("key_offsets", key_offsets, len(key))
-    if len(counts) != len(key_counts):
-        raise ValueError(
-            f"there are queries of {len(counts)} sequences, but keys of "
-            f"{len(key_counts)}"
-        )
-    # `split` goes back through one concatenation; the gradient of each slice
-    # would be as large as the whole tensor.
-    parts = zip(
-        query.split(counts), key.split(key_counts), value.split(key_counts), strict=True
-    )
-    outputs = [query.new_zeros(0, query.shape[1], value.shape[2])]
-    for q, k, v in parts:
-        if len(q) and len(k):
-            given = (x.transpose(0, 1)[None] for x in (q, k, v))
-            outputs.append(flash_attention(*given, **options)[0].transpose(0, 1))
-        else:
-            outputs.append(q.new_zeros(*q.shape[:2], v.shape[2]))
-    return torch.cat(outputs)
-
-
-def read_counts(name: str, offsets: Tensor, rows: int) -> list[int]:
-    """Return how many rows each sequence has, or raise ValueError."""
-    if offsets.ndim != 1 or not len(offsets) or offsets.is_floating_point():
-        raise ValueError(
-            f"{name} must be whole numbers on one axis, but are {describe(offsets)}"
-        )
-    numbers = offsets.tolist()
-    counts = offsets.diff().tolist()
-    if numbers[0] != 0 or numbers[-1] != rows or min(counts, default=0) < 0:
-        raise ValueError(
-            f"{name} must ascend from 0 to {rows}, the number of rows, but are "
-            f"{numbers}"
-        )
-    return counts
+    packing = query_offsets, query_offsets if key_offsets is None else key_offsets
+    require_offsets(packing, query)
+    query, key, value = (x.transpose(0, 1)[None] for x in (query, key, value))
+    output, sums = run(query, key, value, Options(**options), strict, packing)
+    return output[0].transpose(0, 1), sums

@@ -9,7 +9,8 @@ Source: after the tutorial of Triton,
     https://triton-lang.org/main/getting-started/tutorials/06-fused-attention.html
 Axes: rows are queries or keys, lanes the entries of a row: WIDTH of them
     exist, and LANES (the next power of two) are loaded; cap and slope are in
-    units of ln 2, as the scores are
+    units of ln 2, as the scores are; offsets say where packed sequences begin,
+    and without packing they are None, as is the number of sequences
 """
 
 import triton
@@ -50,6 +51,20 @@ def load(
 
 
 @triton.jit
+def load_keys(
+    base, tiles, b, g, past, first, count, stride,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr,
+    EDGE: tl.constexpr,
+):  # fmt: skip
+    """Load some keys or values: where all exist, by a descriptor if there is one."""
+    if EDGE or tiles is None:
+        tile = load(base, first, count, stride, ROWS, WIDTH, LANES, EDGE)
+    else:
+        tile = tiles.load([b, g, past + first, 0]).reshape(ROWS, LANES)
+    return tile
+
+
+@triton.jit
 def store(
     tile, base, first, count, stride,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr,
@@ -60,20 +75,72 @@ def store(
 
 
 @triton.jit
-def head_pointer(base, strides, b, h):
+def head_pointer(base, strides, b, h, first=0):
     """Return the pointer to the first row of one head of one sequence."""
     b, h = tl.cast(b, tl.int64), tl.cast(h, tl.int64)
-    return base + b * strides[0] + h * strides[1]
+    within = tl.cast(first, tl.int64) * strides[2]
+    return base + b * strides[0] + h * strides[1] + within
 
 
 @triton.jit
-def key_length(lengths, b, S):
+def count_tiles(rows, sequences, BLOCK: tl.constexpr):
+    """Return how many tiles of rows there are, or may be in packed sequences."""
+    tiles = tl.cdiv(rows, BLOCK)
+    if sequences is not None:
+        tiles = rows // BLOCK + sequences + 1
+    return tiles
+
+
+@triton.jit
+def find_rows(offsets, i, sequences, count, rest):
+    """Return where packed sequence i begins, and how many rows it has.
+
+    The host does not read offsets that are on a GPU, so they are bounded here.
+    Rows after the last offset are those of one more sequence, up to `rest`.
+    """
+    first = tl.minimum(tl.maximum(tl.load(offsets + i), 0), count)
+    end = tl.load(offsets + i + 1, mask=i < sequences, other=rest)
+    return first, tl.maximum(tl.minimum(end, count) - first, 0)
+
+
+@triton.jit
+def find_tile(
+    offsets, others, tile, sequences, rows, columns, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Return which rows a tile has, and which columns they have to do with.
+
+    No count of tiles has to be known: sequence i takes those from number
+    offsets[i] // BLOCK + i on, at least as many as it needs. A tile of no rows
+    gets no columns; nor do rows after the last sequence.
+
+    Returns:
+        row, first, rows, past, columns: the tile's first row in its sequence,
+            the sequence's first row and number of rows; likewise of columns.
+    """
+    row, first, past = tile * BLOCK, 0, 0
+    if offsets is not None:
+        low, high = 0, sequences
+        while low < high:
+            middle = (low + high + 1) // 2
+            begun = tl.load(offsets + middle) // BLOCK + middle <= tile
+            low = tl.where(begun, middle, low)
+            high = tl.where(begun, high, middle - 1)
+        row = tl.maximum(tile - tl.load(offsets + low) // BLOCK - low, 0) * BLOCK
+        first, rows = find_rows(offsets, low, sequences, rows, rows)
+        past, columns = find_rows(others, low, sequences, columns, 0)
+        columns = tl.where(row < rows, columns, 0)
+    return row, first, rows, past, columns
+
+
+@triton.jit
+def key_length(lengths, b, S, sequences=None):
     """Return how many keys of a sequence are not padding; S unless given.
 
     The host does not read lengths that are on a GPU, so they are clamped here.
     """
-    # This is S; the separate value saves registers in the backward pass.
-    length = tl.maximum(S, 1)
+    # This is S; the separate value saves registers in the backward pass. Of
+    # packed sequences, S may be 0.
+    length = tl.maximum(S, 1 if sequences is None else 0)
     if lengths is not None:
         length = tl.minimum(tl.maximum(tl.load(lengths + b), 0), S)
     return length

@@ -1,12 +1,13 @@
 """The Triton kernels, compiled on the CPU for GPUs that are not there."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
 
 from attnbook.flash.options import Options
-from attnbook.flash.sizes import SHARED
+from attnbook.flash.sizes import SHARED, choose_tile_sizes
 from kernel_runs import COMPILED
 
 pytestmark = COMPILED
@@ -18,13 +19,18 @@ SPILLED = 128
 PRODUCTS = "mma.sync", "wgmma.mma_async", "tcgen05.mma"
 
 
-def compile_pass(capability, way, D=64, dtype=torch.float16, options=None, **shapes):
-    """Return each kernel's code, after a check that it fits and spills little."""
+def compile_pass(capability, way, D, packed=None):
+    """Return each kernel's code, after a check that it fits and spills little.
+
+    With all options, if `packed` says whether sequences are packed.
+    """
     import compiling
 
-    given = compiling.make_inputs(D, dtype=dtype, **shapes)
-    options = options or Options(causal=True)
-    codes = compiling.compile_pass(capability, way, given, options)
+    given = compiling.make_inputs(D, B=1 if packed else 2)
+    more = {"options": Options(causal=True)}
+    if packed is not None:
+        more = compiling.choose_everything(packed)
+    codes = compiling.compile_pass(capability, way, given, **more)
     for code in codes:
         assert code.shared <= SHARED.get(capability, 99 * 1024)
         assert code.spilled <= SPILLED, code.kernel
@@ -62,14 +68,27 @@ def test_kernels_fit_the_gpu_and_use_its_matrix_instructions(capability, D, way)
 
 
 @pytest.mark.parametrize("way", ["forward", "backward"])
-def test_all_options_together_compile(way):
-    options = Options(
-        softcap=30.0,
-        key_lengths=torch.tensor([256, 100]),
-        window=64,
-        alibi_slopes=torch.ones(4),
-    )
-    assert compile_pass((8, 9), way, 64, torch.bfloat16, options)
+@pytest.mark.parametrize("packed", [False, True], ids=["lengths", "packed"])
+@pytest.mark.parametrize(
+    ("capability", "D"), [((7, 5), 64), *((c, 256) for c in CAPABILITIES)]
+)
+def test_all_options_together_fit_the_widest_rows(capability, D, packed, way):
+    assert compile_pass(capability, way, D, packed)
+
+
+@pytest.mark.parametrize("capability", [(9, 0), (10, 0), (12, 0)])
+def test_descriptors_copy_whole_tiles_where_they_are_chosen(capability):
+    """By itself, `choose_tile_sizes` chooses them on 10.0 only."""
+    import compiling
+
+    given, options = compiling.make_inputs(128), Options(causal=True)
+    tile = choose_tile_sizes("forward", capability, torch.float16, 128)
+    assert tile.descriptors == (capability == (10, 0))
+    for descriptors in False, True:
+        chosen = replace(tile, descriptors=descriptors)
+        (code,) = compiling.compile_pass(capability, "forward", given, options, chosen)
+        assert ("cp.async.bulk.tensor" in code.ptx) == descriptors
+        assert code.shared <= SHARED[capability] and code.spilled <= SPILLED
 
 
 # Decoding.
@@ -97,7 +116,7 @@ def compile_decoding(capability, D, each, paged=True, parts=3):
         codes = [compiling.describe_kernel(*kernel) for kernel in made]
     for code in codes:
         assert code.shared <= SHARED.get(capability, 99 * 1024)
-        assert code.spilled == 0, code.kernel
+        assert code.spilled <= 8, code.kernel  # that by Triton 3.6 only
     return codes
 
 

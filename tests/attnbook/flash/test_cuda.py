@@ -4,6 +4,7 @@
 call is strict, so that tiles cannot stand in for a kernel.
 """
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -13,14 +14,18 @@ import decoding_cases
 import flash_cases
 from attnbook import flash
 from attnbook.attention.scaled_dot_product import attend
-from attnbook.flash import decoding
+from attnbook.flash import decoding, packed
+from attnbook.flash.options import Options
+from attnbook.flash.sizes import choose_tile_sizes
 from attnbook.positions.biases import alibi_slopes
 from attnbook.profiling.allocations import measure_peak_bytes
 from gpu_waits import assert_no_wait
 from precision import (
+    BOUNDS,
     assert_all_close_to,
     assert_close_to,
     assert_equals_reference,
+    measure_difference,
     run_with_gradients,
 )
 
@@ -217,6 +222,78 @@ def test_no_score_matrix_is_allocated():
         lambda: run_with_gradients(call, given[:3], given[3]), "cuda"
     )
     assert most < H * N * N * 2 / 8, f"{most / 2**20:.0f} MiB"
+
+
+def test_descriptors_give_the_same_output():
+    capability = torch.cuda.get_device_capability()
+    if capability < (9, 0):
+        pytest.skip(f"descriptors need compute capability 9.0, not {capability}")
+    from attnbook.flash import launch
+
+    given = [draw(2, h, 389, 64, seed=h) for h in (4, 2, 2)]
+    tile = choose_tile_sizes("forward", capability, torch.float16, 64)
+    plain, described = (
+        launch.forward(*given, Options(causal=True), replace(tile, descriptors=chosen))
+        for chosen in (False, True)
+    )
+    torch.testing.assert_close(described, plain)
+
+
+# Packed sequences.
+
+
+def join_packed_lse(*inputs, **options):
+    """Return the output, and the logsumexp as one more column; -9 for -inf."""
+    output, lse = packed.flash_attention_packed_with_lse(
+        *inputs, strict=True, **options
+    )
+    joined = torch.cat([output.float(), lse[..., None]], dim=-1)
+    return joined.nan_to_num(neginf=-9.0)
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("title", flash_cases.PACKED)
+def test_packed_sequences_equal_the_reference_and_nothing_waits(title):
+    *inputs, upstream = (x.cuda() for x in flash_cases.draw_packed(torch.float16))
+    upstream = torch.cat([upstream, upstream[..., :1]], dim=-1).float()
+    offsets = flash_cases.QUERY_OFFSETS.cuda(), flash_cases.KEY_OFFSETS.cuda()
+    options = put_on_gpu(flash_cases.PACKED[title])
+
+    def both(call=join_packed_lse):
+        return run_with_gradients(
+            lambda *x: call(*x, *offsets, **options), inputs, upstream
+        )
+
+    assert_no_wait(both)
+    truth = flash_cases.compute_packed_truth(title, torch.float16)
+    torch._dynamo.reset()
+    for found in both(), both(torch.compile(join_packed_lse, fullgraph=True)):
+        for x, expected in zip(found, truth, strict=True):
+            assert measure_difference(x.cpu(), expected) <= BOUNDS[torch.float16]
+
+
+@pytest.mark.filterwarnings("default")
+def test_packed_sequences_equal_those_of_pytorch():
+    varlen = pytest.importorskip("torch.nn.attention.varlen")
+    require(torch.bfloat16)
+    lengths = torch.tensor([0, 1, 700, 64, 389])
+    offsets = lengths.cumsum(0).int().cuda()
+    *inputs, upstream = (
+        draw(int(lengths.sum()), 4, 64, kind=torch.bfloat16, seed=i) for i in range(4)
+    )
+    twice = offsets, offsets
+    most = int(lengths.max())
+    theirs, ours = (
+        run_with_gradients(call, inputs, upstream)
+        for call in (
+            lambda *x: varlen.varlen_attn(*x, *twice, most, most, window_size=(-1, 0)),
+            lambda *x: packed.flash_attention_packed(
+                *x, *twice, causal=True, strict=True
+            ),
+        )
+    )
+    for x, expected in zip(ours, theirs, strict=True):
+        assert measure_difference(x, expected.double()) <= BOUNDS[torch.bfloat16]
 
 
 # Decoding.

@@ -136,7 +136,11 @@ PAGED_REFUSES = [
         "sequence 1 has 25 keys, but its 3 pages of 8 have from 0 to 24",
     ),
     ({"block_table": torch.tensor([[4, 0, 1]])}, r"must be \(2, n\), .* is \(1, 3\)"),
-    ({"block_table": Z(2, 3)}, "must have whole numbers, but has torch.float32"),
+    ({"block_table": Z(2, 3)}, "must have whole numbers, but is torch.float32"),
+    (
+        {"block_table": [[4, 0], [3, 1]]},
+        r"whole numbers, but is \[\[4, 0\], \[3, 1\]\]",
+    ),
     (
         {"block_table": Z(2, 3, dtype=torch.int32, device="meta")},
         "query is on cpu but block_table on meta",

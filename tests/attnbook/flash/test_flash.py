@@ -72,10 +72,24 @@ def test_a_sink_is_one_more_logit_without_a_value():
 
 
 @pytest.mark.refusal
-def test_sinks_of_another_number_of_heads_are_refused():
-    found = flash_attention_with_lse(**FITTING)
-    with pytest.raises(ValueError, match=r"each of 2 heads on cpu, .* shape \(3,\)"):
-        apply_sinks(*found, torch.ones(3))
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sinks": torch.ones(3)}, r"each of 2 heads on cpu, but .* shape \(3,\)"),
+        ({"sinks": torch.ones(2).int()}, "floating-point .* but are torch.int32"),
+        ({"sinks": torch.ones(2, device="meta")}, "on cpu, but are .* on meta"),
+        ({"sinks": [0.5, 1.0]}, r"of 2 heads on cpu, but are \[0.5, 1.0\]"),
+        (
+            {"lse": torch.ones(2, 2, 1)},
+            r"\(2, 2, 5, 3\) on cpu, but is .* \(2, 2, 1\) on cpu",
+        ),
+    ],
+)
+def test_sinks_and_logsumexps_that_do_not_fit_are_refused(change, message):
+    output, lse = flash_attention_with_lse(**FITTING)
+    given = {"output": output, "lse": lse, "sinks": torch.ones(2)}
+    with pytest.raises(ValueError, match=message):
+        apply_sinks(**given | change)
 
 
 def test_alibi_is_the_bias_of_chapter_8():
@@ -151,6 +165,8 @@ REFUSED = [
         {"alibi_slopes": torch.ones(3)},
         r"\(2,\) or \(2, 2\) on cpu, but are .* \(3,\)",
     ),
+    ({"alibi_slopes": [1.0, 2.0]}, r"on cpu, but are \[1.0, 2.0\]"),
+    ({"key_lengths": [3, 7]}, r"whole numbers .* but are \[3, 7\]"),
     ({"alibi_slopes": torch.ones(2).int()}, "floating point .* but are torch.int32"),
     (
         {"alibi_slopes": torch.ones(2, requires_grad=True)},

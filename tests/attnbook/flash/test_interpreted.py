@@ -20,7 +20,10 @@ def list_runs(cases):
     ]
 
 
-@pytest.mark.parametrize(("title", "dtype"), list_runs(flash_cases))
+PACKED_RUNS = product(flash_cases.PACKED, ["float32", "float16"])
+
+
+@pytest.mark.parametrize(("title", "dtype"), [*list_runs(flash_cases), *PACKED_RUNS])
 def test_interpreted_kernels_equal_the_reference(title, dtype):
     found = interpret_kernels()[title, dtype]
     assert found["difference"] <= BOUNDS[getattr(torch, dtype)]

@@ -7,11 +7,15 @@ import pytest
 import torch
 
 from attnbook.flash import flash_attention, operators
-from attnbook.flash.options import Options
+from attnbook.flash.options import NO_PACKING, Options
 from flash_cases import (
     CASES,
+    KEY_OFFSETS,
+    PACKED,
+    QUERY_OFFSETS,
     compute_reference,
     draw_inputs,
+    draw_packed,
 )
 from precision import run_with_gradients
 
@@ -56,11 +60,17 @@ def test_torch_compile_without_a_graph_break_gives_the_same(title):
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("title", ["columns", ALL])
+@pytest.mark.parametrize("title", ["columns", ALL, "packed, causal"])
 def test_the_operators_keep_the_rules_of_pytorch(title):
-    inputs, upstream, _ = made(title)
-    options = CASES[title].options()
-    tensors = options.key_lengths, options.alibi_slopes
+    packing, options = NO_PACKING, (CASES | PACKED)[title]
+    if title in PACKED:
+        packing = QUERY_OFFSETS, KEY_OFFSETS
+        drawn = draw_packed(torch.float64)
+        *inputs, upstream = (x.transpose(0, 1)[None] for x in drawn)
+    else:
+        inputs, upstream, _ = made(title)
+        options = options.options()
+    tensors = options.key_lengths, options.alibi_slopes, *packing
     numbers = options.numbers(inputs[0].shape[-1], inputs[1].shape[-2])
     sums = operators.flash_forward(*inputs, *tensors, *numbers)
     back = *inputs, *tensors, *sums, upstream, *numbers
@@ -95,9 +105,12 @@ def test_a_launch_reads_no_number_of_a_tensor(monkeypatch):
         alibi_slopes=options.alibi_slopes.to("meta"),
     )
     inputs, tile = [x.to("meta") for x in inputs], TileSizes(16, 16, 4, 1)
-    output, lse = launch.forward(*inputs, options, tile)
-    launch.backward(*inputs, output, lse, output, options, tile)
-    assert len(launched) == 3
+    offsets = torch.zeros(3, dtype=torch.int64, device="meta")
+    for packing in NO_PACKING, (offsets, offsets):
+        output, lse = launch.forward(*inputs, options, tile, packing)
+        more = output, options, tile, lse, packing
+        launch.backward(*inputs, output, lse, *more)
+    assert len(launched) == 6
 
 
 def test_no_window_is_wider_than_the_keys_for_an_operator():

@@ -3,61 +3,97 @@
 import pytest
 import torch
 
-from attnbook.flash.options import Options
-from attnbook.flash.packed import flash_attention_packed
-from flash_cases import compute_reference
-from precision import draw, run_with_gradients
-
-# Sequences of 5, 0, 9 and 3 queries, and of 7, 4, 2 and 0 keys.
-QUERIES, KEYS = torch.tensor([0, 5, 5, 14, 17]), torch.tensor([0, 7, 11, 13, 13])
-
-
-def compute_packed(query, key, value, options):
-    outputs = []
-    for i in range(len(QUERIES) - 1):
-        rows = slice(QUERIES[i], QUERIES[i + 1])
-        keys = slice(KEYS[i], KEYS[i + 1])
-        given = (x.transpose(0, 1)[None] for x in (query[rows], key[keys], value[keys]))
-        outputs.append(compute_reference(*given, options)[0].transpose(0, 1))
-    return torch.cat(outputs)
+from attnbook.flash.packed import (
+    flash_attention_packed,
+    flash_attention_packed_with_lse,
+)
+from flash_cases import (
+    KEY_OFFSETS,
+    PACKED,
+    QUERY_OFFSETS,
+    compute_packed_truth,
+    draw_packed,
+)
+from precision import run_with_gradients
 
 
-@pytest.mark.parametrize("given", [{}, {"causal": True}, {"window": 2, "softcap": 1.5}])
-def test_each_sequence_attends_to_its_own_keys_with_gradients(given):
-    *inputs, upstream = draw((17, 4, 3), (13, 2, 3), (13, 2, 5), (17, 4, 5))
-    found = run_with_gradients(
-        lambda *x: flash_attention_packed(*x, QUERIES, KEYS, **given), inputs, upstream
+def join_lse(*inputs, **options):
+    output, lse = flash_attention_packed_with_lse(
+        *inputs, QUERY_OFFSETS, KEY_OFFSETS, **options
     )
-    expected = run_with_gradients(
-        lambda *x: compute_packed(*x, Options(**given)), inputs, upstream
+    return torch.cat([output, lse[..., None]], dim=-1).nan_to_num(neginf=-9.0)
+
+
+def run(title, call=join_lse):
+    *inputs, upstream = draw_packed(torch.float64)
+    upstream = torch.cat([upstream, upstream[..., :1]], dim=-1)
+    options = vars(PACKED[title])
+    return run_with_gradients(lambda *x: call(*x, **options), inputs, upstream)
+
+
+@pytest.mark.parametrize("title", PACKED)
+def test_each_sequence_attends_to_its_own_keys_with_gradients(title):
+    torch.testing.assert_close(run(title), compute_packed_truth(title, torch.float64))
+
+
+@pytest.mark.compiled
+def test_torch_compile_without_a_graph_break_gives_the_same():
+    torch._dynamo.reset()
+    call = torch.compile(join_lse, fullgraph=True, backend="aot_eager")
+    title = [*PACKED][-1]
+    torch.testing.assert_close(
+        run(title, call), compute_packed_truth(title, torch.float64)
     )
-    torch.testing.assert_close(found, expected)
 
 
 def test_the_keys_have_the_offsets_of_the_queries_unless_given():
-    inputs = draw(*[(17, 2, 3)] * 3)
-    found = flash_attention_packed(*inputs, QUERIES, causal=True)
-    same = flash_attention_packed(*inputs, QUERIES, QUERIES, causal=True)
-    assert torch.equal(found, same)
+    query, *_ = draw_packed(torch.float64)
+    given = query, query, query, QUERY_OFFSETS
+    found = flash_attention_packed(*given, causal=True)
+    assert torch.equal(
+        found, flash_attention_packed(*given, QUERY_OFFSETS, causal=True)
+    )
+
+
+OFFSETS = torch.tensor([0, 5, 5, 14, 17])
 
 
 @pytest.mark.refusal
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"query_offsets": QUERIES.flip(0)}, r"from 0 to 17, .* \[17, 14, 5, 5, 0\]"),
-        ({"key_offsets": torch.tensor([0, 9, 4, 13])}, r"ascend .* \[0, 9, 4, 13\]"),
-        ({"key_offsets": torch.tensor([0, 12])}, r"0 to 13, .* are \[0, 12\]"),
+        ({"query_offsets": OFFSETS.flip(0)}, r"from 0 to 17, .* \[17, 14, 5, 5, 0\]"),
+        (
+            {"key_offsets": torch.tensor([0, 9, 4, 13, 13])},
+            r"key_offsets must ascend .* \[0, 9, 4, 13, 13\]",
+        ),
+        (
+            {"key_offsets": torch.tensor([0, 7, 9, 12, 12])},
+            r"0 to 13, .* are \[0, 7, 9, 12, 12\]",
+        ),
         ({"key_offsets": torch.tensor([0, 13])}, "of 4 sequences, but keys of 1"),
-        ({"query_offsets": QUERIES.double()}, "whole numbers .* torch.float64"),
+        ({"query_offsets": OFFSETS.double()}, "whole numbers .* torch.float64"),
+        ({"query_offsets": OFFSETS.bool()}, "whole numbers .* torch.bool"),
+        ({"query_offsets": [0, 17]}, r"whole numbers .* but are \[0, 17\]"),
+        (
+            {"query_offsets": OFFSETS.flip(0).to(torch.uint8)},
+            r"from 0 to 17, .* \[17, 14, 5, 5, 0\]",
+        ),
+        ({"key_offsets": torch.tensor([0])}, r"at least 2 .* of shape \(1,\)"),
+        ({"key_offsets": OFFSETS.to("meta")}, "on cpu, but are .* on meta"),
         ({"query": torch.ones(1, 17, 2, 3)}, r"3 axes .* has 4: \(1, 17, 2, 3\)"),
-        ({"value": torch.ones(12, 2, 3)}, "13 keys but 12 values"),
+        ({"query": torch.ones(17, 2, 4)}, "4 wide but keys are 3"),
+        ({"query": torch.ones(17, 3, 3)}, "3 heads do not divide into 2 groups"),
+        ({"query": torch.ones(17, 2, 3).half()}, "torch.float16 .* key torch.float32"),
+        ({"value": torch.ones(12, 2, 3)}, "2 heads of 13 but values 2 of 12"),
+        ({"alibi_slopes": torch.ones(3)}, r"of shape \(2,\) .* of shape \(3,\)"),
+        ({"window": 0}, "at least 1, not 0"),
         ({"key_lengths": torch.ones(4)}, r"no padding, .* shape \(4,\)"),
     ],
 )
 def test_packings_that_do_not_fit_are_refused(change, message):
     query, key = torch.ones(17, 2, 3), torch.ones(13, 2, 3)
-    given = {"query": query, "key": key, "value": key}
-    given |= {"query_offsets": QUERIES, "key_offsets": KEYS}
+    given = {"query": query, "key": key, "value": key, "query_offsets": OFFSETS}
+    given["key_offsets"] = torch.tensor([0, 7, 11, 13, 13])
     with pytest.raises(ValueError, match=message):
         flash_attention_packed(**given | change)
