@@ -110,33 +110,33 @@ def test_only_without_its_mask_a_decoder_leaks_and_a_fault_is_undone(fault):
 
 
 def test_pairs_differ_where_two_tokens_are_exchanged():
-    pairs = smollm2_heads.draw_pairs(0, V, 3, smollm2_heads.PATCH_COUNT)
-    places = smollm2_heads.list_places()
-    differ = (pairs.clean != pairs.corrupted).nonzero()[:, 1].unique()
-    assert differ.tolist() == [x - 1 for x in places["after"]]
-    for clean, corrupted, (b, c) in zip(*pairs, strict=True):
-        for ids, answer in ((clean, b), (corrupted, c)):
+    clean, corrupted, answers = smollm2_heads.draw_pairs(
+        0, V, 3, smollm2_heads.PATCH_COUNT
+    )
+    after = smollm2_heads.PLACES["after"]
+    differ = (clean != corrupted).nonzero()[:, 1].unique()
+    assert differ.tolist() == [x - 1 for x in after]
+    for one, other, (b, c) in zip(clean, corrupted, answers, strict=True):
+        for ids, answer in ((one, b), (other, c)):
             (marked,) = mark_induction(ids)[-1].nonzero().tolist()
-            assert ids[marked] == answer and marked[0] in places["after"]
+            assert ids[marked] == answer and marked[0] in after
 
 
 @torch.no_grad()
 def test_a_window_gives_the_loss_of_the_model_with_its_mask():
-    variant = smollm2.keep_window(5, 2, T)
     plain = ModernDecoder(DecoderConfig(V, C, 4, 2, 10, 3)).eval()
     plain.load_state_dict(build().state_dict())
     mask = masks.window(T, T, 5) | masks.sinks(T, T, 2)
     logits = plain(IDS[None], mask)[0, T // 2 : -1]
-    found = smollm2.measure_selection(
-        build(smollm2.SelectedAttention), [IDS], variant.select
-    )
+    selected = build(smollm2.SelectedAttention)
+    found = smollm2.measure_selection(selected, [IDS], smollm2.keep_window(5, 2, T))
     wanted = float(F.cross_entropy(logits, IDS[T // 2 + 1 :]))
     assert found["losses"] == [pytest.approx(wanted, abs=1e-4)]
     assert found["keys"] == found["group_keys"] == 7
 
 
 @pytest.mark.parametrize(
-    ("variant", "keys"),
+    ("select", "keys"),
     [
         (smollm2.keep_top(3), 3),
         (smollm2.keep_shared_top(3), 3),
@@ -145,10 +145,9 @@ def test_a_window_gives_the_loss_of_the_model_with_its_mask():
         (smollm2.keep_mean_blocks(2, 4, first=1), 4 + 2.5),
     ],
 )
-def test_a_selection_keeps_as_many_keys_as_it_says(variant, keys):
-    found = smollm2.measure_selection(
-        build(smollm2.SelectedAttention), [IDS], variant.select
-    )
+def test_a_selection_keeps_as_many_keys_as_it_says(select, keys):
+    selected = build(smollm2.SelectedAttention)
+    found = smollm2.measure_selection(selected, [IDS], select)
     assert found["keys"] == pytest.approx(keys)
     assert keys <= found["group_keys"] <= 2 * keys
 

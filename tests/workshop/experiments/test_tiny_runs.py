@@ -91,7 +91,7 @@ TINY: dict[str, dict] = {
         **{"EACH": 1, "SET_EACH": 1, "MEAN_EACH": 1, "SET_TEXTS": 1, "SET_LENGTH": 16},
         **{"SIZES": (1, 2), "SIZE": 2, "DRAWS": 1, "PATCHED": 2, "LOOKED_AT": 2},
         "NAMED": {"layer": 0, "head": 0, "kind": "induction"},
-        **{"SEQUENCES": 2, "COUNT": 9, "DISTANCES": 4, "SHOWN": 1, "SYMBOLS": 100},
+        **{"SEQUENCES": 2, "COUNT": 9, "DISTANCES": 4, "SYMBOLS": 100},
         **{"SINK_TEXTS": 2, "SINK_LENGTH": 16},
     },
     "speech": {
