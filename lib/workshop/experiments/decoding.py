@@ -19,7 +19,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnbook.decoding import speculation
 from attnbook.decoding.caches import (
     Cache,
     CacheSizes,
@@ -42,22 +41,13 @@ from attnbook.models.modern_decoder import (
 from attnbook.models.pretrained import NAMES, SIZES
 from attnbook.positions.rotary import halves_permutation
 from attnbook.profiling.timing import time_calls
-from workshop.experiments import smollm2
 from workshop.experiments.record import recorded
-from workshop.experiments.smollm2 import SMOLLM2, load_model
+from workshop.experiments.smollm2 import SMOLLM2, cut_passages, load_model
 
 Ids = Int[Tensor, "B T"]
 # Symbols, and the seconds that one of them took.
 Timed = tuple[list[list[int]] | None, float]
 Run = Callable[[], Timed]
-
-
-def cut_passages(tokenizer, count: int, length: int) -> list[Int[Tensor, "T"]]:
-    lines = smollm2.read_lines()
-    return [
-        smollm2.cut_passage(tokenizer, lines, start, length)
-        for start in smollm2.list_sections(len(lines), count)
-    ]
 
 
 def make_cache(decoder: CachedDecoder, length: int, sequences: int = 1) -> KVCache:
@@ -77,7 +67,6 @@ def take_turns(runs: dict[str, Run], rounds: int, base: str) -> list[dict]:
     return [
         {
             "name": name,
-            "least": min(ms),
             "ms": list_quartiles(ms),
             "times": list_quartiles(
                 b / x for b, x in zip(taken[base], ms, strict=True)
@@ -263,10 +252,7 @@ def compare_logits(
 
 
 def average_rows(rows: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return the mean of each number, and the least and largest KL."""
-    means = {key: statistics.mean(row[key] for row in rows) for key in rows[0]}
-    kl = [row["kl"] for row in rows]
-    return means | {"kl_range": [min(kl), max(kl)]}
+    return {key: statistics.mean(row[key] for row in rows) for key in rows[0]}
 
 
 CHUNK, PASSAGES, LENGTH = 16, 3, 512
@@ -295,9 +281,9 @@ def compare_decoders(
     return average_rows(rows)
 
 
-@recorded(on_cpu=True, seeds=[0], prompt=PROMPT, count=COUNT, batch=BATCH, **SMOLLM2)
+@recorded(seeds=[0], prompt=PROMPT, count=COUNT, batch=BATCH, **SMOLLM2)
 def decoding_speed() -> dict:
-    """Record ms a symbol of every decoder, on 1 and 2 threads; what fewer bits cost.
+    """Record ms a symbol of every decoder on one thread; what fewer bits cost.
 
     Ratios are to transformers where it is installed, and else to chapter 9's decoder.
     """
@@ -309,22 +295,16 @@ def decoding_speed() -> dict:
     found = {name: run()[0] for name, run in runs.items()}
     expected = found["packed, float32"][0]
     same = {name: x[0] == expected for name, x in found.items() if x}
-    results: dict = {"same": same, "threads": {}}
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        results["threads"][str(threads)] = take_turns(runs, SPEED_ROUNDS, base)
-    torch.set_num_threads(1)
+    times = {"1": take_turns(runs, SPEED_ROUNDS, base)}
     tested, exact = cut_passages(tokenizer, PASSAGES, LENGTH), CachedDecoder(model)
-    results["kl"] = {
+    kl = {
         str(dtype).removeprefix("torch."): compare_decoders(
             tested, exact, PackedDecoder(model, dtype), partial(make_cache, exact)
         )
         for dtype in (torch.bfloat16, torch.int8)
     }
-    counted = BATCH * PROMPT * CacheSizes.of(model).bytes_per_token
-    taken = make_cache(exact, PROMPT, BATCH).count_bytes()
-    results["bytes"] = {"counted": counted, "taken": taken}
-    return results | {"float64": measure_exactness(model, passages)}
+    exactness = measure_exactness(model, passages)
+    return {"same": same, "threads": times, "kl": kl, "float64": exactness}
 
 
 BITS, GROUP, RESIDUAL = (8, 4, 2), 32, 32
@@ -376,7 +356,7 @@ PROMPTS = 2
 
 
 def measure_speculation(decoder: CachedDecoder, make_draft, prompts) -> dict:
-    """Return accepted symbols and symbols a pass, and the speed against plain steps."""
+    """Return the share of accepted symbols, and the speed against plain steps."""
     times, found, same = [], [], True
     for ids in prompts:
         length = ids.shape[1] + COPIED
@@ -387,21 +367,19 @@ def measure_speculation(decoder: CachedDecoder, make_draft, prompts) -> dict:
         found.append(speculate(decoder, ids, COPIED, room, make_draft(length)))
         times.append((between - begun) / (time.perf_counter() - between))
         same = same and found[-1].ids == plain
-    accepted = sum(x.accepted for x in found)
+    proposed = max(1, sum(x.proposed for x in found))
     return {
-        "acceptance": accepted / max(1, sum(x.proposed for x in found)),
-        "symbols_a_pass": 1 + accepted / sum(x.passes for x in found),
+        "acceptance": sum(x.accepted for x in found) / proposed,
         "times": statistics.median(times),
         "same": same,
     }
 
 
-@recorded(on_cpu=True, seeds=[0], count=COPIED, draft_blocks=DRAFT_BLOCKS, **SMOLLM2)
+@recorded(seeds=[0], count=COPIED, draft_blocks=DRAFT_BLOCKS, **SMOLLM2)
 def decoding_speculation() -> dict:
     """Record acceptance against speed, for two texts and three drafts.
 
-    The expected symbols a pass are those of the acceptance of a single proposed symbol;
-    times are prefill and decoding together, against greedy steps.
+    Times are prefill and decoding together, against greedy steps.
     """
     model, tokenizer = load_model()
     decoder = PackedDecoder(model)
@@ -424,14 +402,10 @@ def decoding_speculation() -> dict:
         "first blocks": PackedDecoder(early),
     }
     rows = []
-    for (text, prompts), (name, small) in product(texts.items(), drafts.items()):
-        single = None
-        for count in DRAFT_COUNTS:
-            make = partial(make_draft, small, count)
-            found = measure_speculation(decoder, make, prompts)
-            single = found["acceptance"] if single is None else single
-            found["expected"] = speculation.expected_tokens(single, count)
-            rows.append({"text": text, "draft": name, "count": count} | found)
+    for text, draft, count in product(texts, drafts, DRAFT_COUNTS):
+        make = partial(make_draft, drafts[draft], count)
+        row = {"text": text, "draft": draft, "count": count}
+        rows.append(row | measure_speculation(decoder, make, texts[text]))
     return {"rows": rows}
 
 
@@ -480,8 +454,7 @@ def decoding_eviction() -> dict:
     number of rows that the cache has left, distances are wrong.
     """
     model, tokenizer = load_model(EvictingAttention)
-    passages, sizes = cut_passages(tokenizer, PASSAGES, LENGTH), CacheSizes.of(model)
-    rows = []
+    passages, rows = cut_passages(tokenizer, PASSAGES, LENGTH), []
     for counted, sinks in product((True, False), SINKS):
         found = [
             compare_logits(
@@ -491,15 +464,14 @@ def decoding_eviction() -> dict:
             for ids in passages
         ]
         rows.append({"sinks": sinks, "counted": counted} | average_rows(found))
-    share = (KEPT + SINKS[-1]) / LENGTH
-    return {"rows": rows, "share": share, "bytes": sizes.bytes_per_token * LENGTH}
+    return {"rows": rows}
 
 
 POSITIONS = (128, 512, 2048, 8192)
 STEP_ROUNDS = 7
 
 
-@recorded(on_cpu=True, seeds=[0], positions=POSITIONS, **SMOLLM2)
+@recorded(seeds=[0], positions=POSITIONS, **SMOLLM2)
 def decoding_steps() -> dict:
     """Record the time of one step against the bytes that it reads, over the length."""
     model, _ = load_model()
@@ -534,7 +506,7 @@ LITE = LatentSizes(2048, heads=16, latent=512, content=128, rotary=64, value=128
 LATENT_KEYS, LATENT_QUERIES, LATENT_ROUNDS = 1024, (1, 4, 16, 64, 256), 5
 
 
-@recorded(on_cpu=True, seeds=[0], keys=LATENT_KEYS, heads=LITE.heads)
+@recorded(seeds=[0], keys=LATENT_KEYS, heads=LITE.heads)
 def decoding_latent() -> dict:
     """Record the times of MLA's two forms over the number of new symbols."""
     H, Z, K = LITE.heads, LITE.latent, LATENT_KEYS
@@ -552,5 +524,5 @@ def decoding_latent() -> dict:
         }
         taken = time_calls(calls, LATENT_ROUNDS, clock=time.process_time)
         ms = {name: list_quartiles(1000 * y for y in x) for name, x in taken.items()}
-        rows.append({"queries": T, "ms": ms, "products": LITE.count_products(T, K)})
+        rows.append({"queries": T, "ms": ms})
     return {"rows": rows}
