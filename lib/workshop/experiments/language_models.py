@@ -40,8 +40,6 @@ from attnbook.training.language_modeling import (
     train_language_model,
 )
 from workshop.experiments.record import (
-    experiment,
-    record_results,
     recorded,
     round_to_half,
     save_weights,
@@ -51,23 +49,19 @@ from workshop.experiments.record import (
 SEEDS = (0, 1, 2)
 
 
-@experiment
+@recorded(
+    seeds=[0], **vars(RECIPE), parameters=count_parameters(build_character_model())
+)
 def language_model() -> dict:
     """Record the test loss of the model, and keep its weights."""
     model = build_character_model()
-
-    def run() -> dict:
-        train_language_model(model, RECIPE, 0)
-        round_to_half(model)
-        return {
-            "test_loss": compute_held_out_loss(model, "test", RECIPE.window),
-            "guesses": compute_guessing_losses("test"),
-        }
-
-    size = {"parameters": count_parameters(model)}
-    made = record_results(RECORD_NAME, [0], run, **vars(RECIPE), **size)
+    train_language_model(model, RECIPE, 0)
+    round_to_half(model)
     save_weights(model, RECORD_NAME)
-    return made
+    return {
+        "test_loss": compute_held_out_loss(model, "test", RECIPE.window),
+        "guesses": compute_guessing_losses("test"),
+    }
 
 
 RESIDUALS = {"pre": PreNorm, "post": PostNorm}

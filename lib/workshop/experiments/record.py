@@ -28,18 +28,11 @@ from attnbook.models.recurrent import count_parameters
 from attnbook.records import RECORDS, WEIGHTS
 from attnbook.training.loop import Trainer, find_rank
 from attnbook.training.run import Run
-from workshop.experiments.scoring import make_validation_metrics, score_test_set
+from workshop.experiments.scoring import score_test_set
 
 CPU = torch.device("cpu")
 EXPERIMENTS: dict[str, Callable[[], dict]] = {}
 RUNS: dict[str, Run] = {}
-
-
-def experiment(function: Callable[[], dict]) -> Callable[[], dict]:
-    """Register a function, which writes its record, as the experiment of its name."""
-    refuse_second_name(function.__name__)
-    EXPERIMENTS[function.__name__] = function
-    return function
 
 
 def register_runs(runs: Mapping[str, Run]) -> None:
@@ -65,41 +58,34 @@ def find_experiments() -> list[str]:
 
 
 def recorded(
-    seeds: Iterable[int], **settings: Any
+    seeds: Iterable[int], threads: int = 1, **settings: Any
 ) -> Callable[[Callable[[], dict]], Callable[[], dict]]:
     """Register a function that measures as the experiment of its name.
 
     Called, it measures and writes its record as well; `seeds` are those that the
-    results depend on, and `settings` the others of `record_results`.
+    results depend on, and `settings` more fields of the record.
     """
 
     def decorate(measure: Callable[[], dict]) -> Callable[[], dict]:
-        @experiment
+        name = measure.__name__
+        refuse_second_name(name)
+
         @wraps(measure)
         def run() -> dict:
-            return record_results(measure.__name__, seeds, measure, **settings)
+            torch.set_num_threads(threads)
+            wall, cpu = time.perf_counter(), time.process_time()
+            results = measure()
+            more = {"threads": threads, **settings}
+            more["wall_s"] = time.perf_counter() - wall
+            more["cpu_s"] = time.process_time() - cpu
+            made = make_record(name, [*seeds], results, **more)
+            write_record(made)
+            return made
 
+        EXPERIMENTS[name] = run
         return run
 
     return decorate
-
-
-def record_results(
-    name: str,
-    seeds: Iterable[int],
-    measure: Callable[[], dict],
-    threads: int = 1,
-    **more,
-) -> dict:
-    """Measure on some threads, write the record with `more` fields, and return it."""
-    torch.set_num_threads(threads)
-    wall, cpu = time.perf_counter(), time.process_time()
-    results = measure()
-    more = {"threads": threads, **more, "wall_s": time.perf_counter() - wall}
-    more["cpu_s"] = time.process_time() - cpu
-    made = make_record(name, [*seeds], results, **more)
-    write_record(made)
-    return made
 
 
 def record_run(name: str, progress: bool = True, device: torch.device = CPU) -> dict:
@@ -112,11 +98,9 @@ def record_run(name: str, progress: bool = True, device: torch.device = CPU) -> 
         data.encode(data.splits.train[:: run.every]),
         data.encode(data.splits.valid),
         run.recipe,
-        make_validation_metrics(run.task, data),
     )
     history = trainer.run(progress)
     round_to_half(model.cpu())
-    begun = time.process_time()
     results = score_test_set(run.task, data, model, run.attention)
     made = make_record(
         name,
@@ -129,7 +113,6 @@ def record_run(name: str, progress: bool = True, device: torch.device = CPU) -> 
         parameters=count_parameters(model),
         wall_s=sum(h["wall_s"] for h in history),
         cpu_s=sum(h["cpu_s"] for h in history),
-        scoring_cpu_s=time.process_time() - begun,
         history=history,
     )
     write_record(made)

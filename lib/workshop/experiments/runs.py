@@ -6,7 +6,7 @@ from functools import partial
 from attnbook.training.loop import Recipe, Trainer
 from attnbook.training.run import Run
 from workshop.experiments.record import recorded, register_runs, sweep
-from workshop.experiments.scoring import make_validation_metrics
+from workshop.experiments.scoring import score_sequences
 
 
 def change_seed(run: Run, seed: int, **changes) -> Run:
@@ -153,9 +153,10 @@ def train_and_score(run: Run, rate: float, size: int, seed: int) -> dict:
         run.recipe,
     )
     history = trainer.run(progress=False)
+    found = score_sequences(data, model, data.splits.valid[:1000])
     return {
         "valid_loss": min(epoch["valid_loss"] for epoch in history),
-        **make_validation_metrics(run.task, data)(model),
+        "valid_sequence_error": found["sequence_error"],
     }
 
 

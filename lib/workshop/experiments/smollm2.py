@@ -385,6 +385,7 @@ def smollm2_keys() -> dict:
 INDEXER_HEADS, INDEXER_SIZE = 4, 32
 BATCHES = 12  # of the queries of a passage: one step of the optimizer each
 INDEXER_RATE = 3e-3
+CHUNK = 256  # queries whose keys are selected at once
 SEED = 0
 
 
@@ -422,8 +423,14 @@ def train_indexers(
 
 def keep_indexed(indexers: Sequence[LightningIndexer], count: int) -> Selection:
     def select(layer: Layer) -> Bool[Tensor, "B 1 T T"]:
-        scores = indexers[layer.number](layer.x)
-        return select_top_keys(scores, layer.causal, count)[:, None]
+        T, parts = layer.x.shape[1], []
+        # Many scores are 0: which of these keys are kept depends on the chunks.
+        for rows in torch.arange(T).split(CHUNK):
+            end = int(rows[-1]) + 1
+            scores = indexers[layer.number](layer.x[:, :end], rows)
+            chosen = select_top_keys(scores, layer.causal[rows, :end], count)
+            parts.append(F.pad(chosen, (0, T - end)))
+        return torch.cat(parts, dim=1)[:, None]
 
     return select
 
