@@ -34,9 +34,9 @@ COUNTS = (1, 2, 4, 8, 16, 32, 64)
 WIDTH = 64
 
 
-def build_model(seed: int, heads: int, **settings) -> task.AssociativeRecallModel:
+def build_model(seed: int, heads: int) -> task.AssociativeRecallModel:
     with use_seed(seed):
-        return task.AssociativeRecallModel(heads, **settings)
+        return task.AssociativeRecallModel(heads)
 
 
 def measure_error(model: task.AssociativeRecallModel, **tables) -> float:

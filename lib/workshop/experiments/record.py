@@ -28,6 +28,7 @@ from attnbook.models.recurrent import count_parameters
 from attnbook.records import RECORDS, WEIGHTS
 from attnbook.training.loop import Trainer, find_rank
 from attnbook.training.run import Run
+from attnbook.training.tasks import Task
 from workshop.experiments.scoring import score_test_set
 
 CPU = torch.device("cpu")
@@ -88,24 +89,26 @@ def recorded(
     return decorate
 
 
+def train_run(
+    run: Run, progress: bool = False, device: torch.device = CPU
+) -> tuple[Task, nn.Module, list[dict]]:
+    """Train a run; return its data, its model and the history of its epochs."""
+    data, model = run.data(), run.model().to(device)
+    train = data.encode(data.splits.train[:: run.every])
+    trainer = Trainer(model, train, data.encode(data.splits.valid), run.recipe)
+    return data, model, trainer.run(progress)
+
+
 def record_run(name: str, progress: bool = True, device: torch.device = CPU) -> dict:
     """Train a run on a device and score it on the CPU."""
     run = RUNS[name]
     torch.set_num_threads(1)
-    data, model = run.data(), run.model().to(device)
-    trainer = Trainer(
-        model,
-        data.encode(data.splits.train[:: run.every]),
-        data.encode(data.splits.valid),
-        run.recipe,
-    )
-    history = trainer.run(progress)
+    data, model, history = train_run(run, progress, device)
     round_to_half(model.cpu())
-    results = score_test_set(run.task, data, model, run.attention)
     made = make_record(
         name,
         [run.recipe.seed],
-        results,
+        score_test_set(run.task, data, model, run.attention),
         task=run.task,
         model={k: v for k, v in asdict(run).items() if k != "recipe"},
         recipe=asdict(run.recipe),

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from functools import partial
 
-from attnbook.training.loop import Recipe, Trainer
+from attnbook.training.loop import Recipe
 from attnbook.training.run import Run
-from workshop.experiments.record import recorded, register_runs, sweep
+from workshop.experiments.record import recorded, register_runs, sweep, train_run
 from workshop.experiments.scoring import score_sequences
 
 
@@ -145,14 +145,7 @@ def train_and_score(run: Run, rate: float, size: int, seed: int) -> dict:
     """Train once on the budget; return loss and errors on held-out words."""
     recipe = replace(run.recipe, epochs=EPOCHS, rate=rate, size=size)
     run = change_seed(replace(run, recipe=recipe), seed, every=EVERY)
-    data, model = run.data(), run.model()
-    trainer = Trainer(
-        model,
-        data.encode(data.splits.train[:: run.every]),
-        data.encode(data.splits.valid),
-        run.recipe,
-    )
-    history = trainer.run(progress=False)
+    data, model, history = train_run(run)
     found = score_sequences(data, model, data.splits.valid[:1000])
     return {
         "valid_loss": min(epoch["valid_loss"] for epoch in history),

@@ -13,7 +13,6 @@ Axes: B batch, F frames, C channels, T symbols or digits, S states of the listen
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
@@ -338,19 +337,13 @@ SEQUENCES, HEARD_DIGITS = 8, 6
 POSITION_SECONDS = 2 * STEP / RATE  # for which an encoder position stands
 
 
-@dataclass(frozen=True)
-class Heard:
+class Heard(NamedTuple):
     """A sequence of digits and what the encoder computes from it."""
 
     spoken: SpokenDigits
     memory: Tensor
     ids: Tensor
     positions: int
-
-    @property
-    def intervals(self) -> Float[Tensor, "T 2"]:
-        """When each digit is spoken, in seconds."""
-        return torch.tensor(self.spoken.intervals)
 
 
 @torch.no_grad()
@@ -387,48 +380,34 @@ def score_maps(
     `inside` the digit's interval; in that of the `previous` digit (without the
     first).
     """
-    times, known = find_peak_times(weights, POSITION_SECONDS), heard.intervals
+    times = find_peak_times(weights, POSITION_SECONDS)
+    known = torch.tensor(heard.spoken.intervals)
     return {
         "inside": share_peaks_inside(times, known),
         "previous": share_peaks_inside(times[..., 1:], known[:-1]),
     }
 
 
-def score_order_alone(
-    times: Sequence[Float[Tensor, "*B T"]], intervals: Sequence[Float[Tensor, "T 2"]]
-) -> Float[Tensor, "*B"]:
-    """Return the share of peaks inside intervals of the other sequences."""
-    shares = [
-        share_peaks_inside(mine, theirs)
-        for i, mine in enumerate(times)
-        for j, theirs in enumerate(intervals)
-        if i != j
-    ]
-    return torch.stack(shares).mean(dim=0)
-
-
 def measure_heads(
     model: Whisper, heard: Sequence[Heard]
 ) -> dict[str, Float[Tensor, "L H"]]:
-    scores, times = [], []
-    for one in heard:
-        weights = attend_to_digits(model, one)[..., : one.positions]
-        weights = weights / weights.sum(dim=-1, keepdim=True)
-        scores.append(score_maps(weights, one))
-        times.append(find_peak_times(weights, POSITION_SECONDS))
+    weights = [attend_to_digits(model, one)[..., : one.positions] for one in heard]
+    scores = [score_maps(*pair) for pair in zip(weights, heard, strict=True)]
     found = {x: torch.stack([row[x] for row in scores]).mean(dim=0) for x in scores[0]}
-    order_alone = score_order_alone(times, [one.intervals for one in heard])
-    return found | {"order_alone": order_alone}
+    others = [  # the share of peaks inside the intervals of the other sequences
+        score_maps(mine, theirs)["inside"]
+        for mine, one in zip(weights, heard, strict=True)
+        for theirs in heard
+        if theirs is not one
+    ]
+    return found | {"order_alone": torch.stack(others).mean(dim=0)}
 
 
 @torch.no_grad()
-def compute_loss(
-    model: Whisper, heard: Sequence[Heard], memory: Float[Tensor, "B S C"] | None = None
-) -> float:
+def compute_loss(model: Whisper, heard: Sequence[Heard]) -> float:
     """Return the mean cross-entropy of the digits (nats), teacher-forced."""
     ids = torch.cat([one.ids for one in heard])
-    if memory is None:
-        memory = torch.cat([one.memory for one in heard])
+    memory = torch.cat([one.memory for one in heard])
     logits, _ = model.decoder(ids[:, :-1], memory)
     first = len(START)
     return float(F.cross_entropy(logits[:, first - 1 :].mT, ids[:, first:]))
@@ -439,15 +418,12 @@ def measure_single_ablations(
 ) -> Float[Tensor, "L H"]:
     """Return the loss without each head alone."""
     L, H = model.config.blocks, model.config.heads
-    table, memory = torch.zeros(L, H), torch.cat([one.memory for one in heard])
+    table = torch.zeros(L, H)
     for i, h in product(range(L), range(H)):
         # In each block, self-attention comes before cross-attention.
         with ablate_heads(model.decoder, [(2 * i + 1, h)]):
-            table[i, h] = compute_loss(model, heard, memory)
+            table[i, h] = compute_loss(model, heard)
     return table
-
-
-DIGITS_KEPT = 5  # after the point
 
 
 def find_digit_tokens(tokenizer: "Tokenizer") -> list[int]:
@@ -481,6 +457,6 @@ def whisper_digits() -> dict:
         row = {"layer": head[0], "head": head[1], "listed": head in ALIGNMENT_HEADS}
         for name in measured[0]:
             found = [float(one[name][head]) for one in measured]
-            row[name] = [round(x, DIGITS_KEPT) for x in found]
+            row[name] = [round(x, 5) for x in found]
         rows.append(row)
     return {"heads": rows, "loss": [compute_loss(model, heard) for heard in draws]}
