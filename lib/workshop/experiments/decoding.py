@@ -418,7 +418,6 @@ class EvictingAttention(RotaryAttention):
     dropped = 0
 
     def project(self, query: Tensor, memory: Tensor, start: int = 0):
-        """Return queries, keys and values of positions from there on."""
         return super().project(query, memory, start + self.dropped)
 
 

@@ -65,10 +65,7 @@ def build_model(study: Study, method: str, seed: int) -> MixerModel:
 
 
 def train_and_measure(study: Study, method: str, rate: float, seed: int) -> dict:
-    """Return a row: the training, its validation loss, its measures.
-
-    The seed is that of the weights and batches.
-    """
+    """Return a row: the training, its validation loss, its measures."""
     model = build_model(study, method, seed)
     rng = torch.Generator().manual_seed(seed)
 

@@ -125,7 +125,6 @@ METHODS = {
     "GATv2": ("GATv2", "links"),
     "mean, links of the same class": ("mean", "same class"),
     "mean, random links": ("mean", "random"),
-    "GAT, random links": ("GAT", "random"),
 }
 
 
@@ -237,7 +236,7 @@ def measure_seed(graph: HelpGraph, method: str, seed: int) -> dict:
         return float(right[tested].double().mean())
 
     row: dict = {"accuracy": measure_accuracy()}
-    if kind != "mean" and joined == "links":
+    if kind != "mean":
         weights = [model.first.kept, model.second.kept]
         scores = [score_weights(graph, edges, x.mean(0), tested) for x in weights]
         row |= {"mass": [float(x[0]) for x in scores], "chance": float(scores[1][1])}

@@ -70,7 +70,6 @@ NORM_STEPS, NORM_RATE, MEAN = 160, 3e-3, 10
 
 
 def train_with_norm(norm: str, blocks: int, warmup: float, seed: int) -> dict:
-    """Train once: the loss, and the norms of the first step's gradients."""
     size = Size(32, 4, 128, blocks, residual=RESIDUALS[norm])
     model = build_character_model(seed, size)
     losses: list[float] = []

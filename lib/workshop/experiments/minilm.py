@@ -62,8 +62,6 @@ def split_into_pieces(text: str, vocabulary: dict[str, int]) -> list[str]:
 def encode(
     weights: dict[str, Tensor], ids: list[int], heads: int = HEADS
 ) -> tuple[Float[Tensor, "T C"], Float[Tensor, "L H T T"], Float[Tensor, "L H T"]]:
-    """Run BERT's encoder on the numbers of the words."""
-
     def linear(x: Tensor, name: str) -> Tensor:
         return F.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
 

@@ -224,7 +224,6 @@ def measure(task: str, model: AttentionOnlyTransformer, rates=None) -> list[floa
 
 
 def train_and_measure(task: str, method: str, seed: int) -> dict[str, list[float]]:
-    """Train once and measure; rotary positions with every scaling method."""
     model = train(task, method, seed, STEPS[task])
     found = {method: measure(task, model)}
     if method == "rope":
@@ -276,7 +275,6 @@ def rescale_part(part: str, factor: int) -> Float[Tensor, "P"]:
 
 
 def train_with_setting(task: str, setting: str, seed: int) -> dict[str, list[float]]:
-    """Train once and measure at every length; the usual base rescaled, too."""
     rates = SETTINGS[setting]
     model = train(task, "rope", seed, STEPS[task], lambda x: x.rescale(rates))
     found = {setting: measure(task, model)}

@@ -37,14 +37,12 @@ RUNS: dict[str, Run] = {}
 
 
 def register_runs(runs: Mapping[str, Run]) -> None:
-    """Register training runs by the names of their records."""
     for name, run in runs.items():
         refuse_second_name(name)
         RUNS[name] = run
 
 
 def refuse_second_name(name: str) -> None:
-    """Raise a ValueError if an experiment has this name already."""
     if name in EXPERIMENTS or name in RUNS:
         raise ValueError(f"two experiments are named {name!r}")
 
@@ -92,7 +90,6 @@ def recorded(
 def train_run(
     run: Run, progress: bool = False, device: torch.device = CPU
 ) -> tuple[Task, nn.Module, list[dict]]:
-    """Train a run; return its data, its model and the history of its epochs."""
     data, model = run.data(), run.model().to(device)
     train = data.encode(data.splits.train[:: run.every])
     trainer = Trainer(model, train, data.encode(data.splits.valid), run.recipe)
@@ -182,7 +179,6 @@ def format_plain(value) -> str:
 
 
 def round_floats(value):
-    """Return the value with every float to 6 significant digits."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
@@ -193,7 +189,6 @@ def round_floats(value):
 
 
 def round_to_half(model: nn.Module) -> None:
-    """Round the weights to half precision, as they are stored."""
     model.load_state_dict({k: v.half().float() for k, v in model.state_dict().items()})
 
 
@@ -208,7 +203,6 @@ def save_weights(model: nn.Module, name: str) -> None:
 
 
 def read_processor_name() -> str:
-    """Return the name of this machine's processor, as far as it is told."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text().splitlines():

@@ -142,7 +142,6 @@ SETTINGS = {"every": EVERY, "epochs": EPOCHS}
 
 
 def train_and_score(run: Run, rate: float, size: int, seed: int) -> dict:
-    """Train once on the budget; return loss and errors on held-out words."""
     recipe = replace(run.recipe, epochs=EPOCHS, rate=rate, size=size)
     run = change_seed(replace(run, recipe=recipe), seed, every=EVERY)
     data, model, history = train_run(run)
@@ -154,7 +153,6 @@ def train_and_score(run: Run, rate: float, size: int, seed: int) -> dict:
 
 
 def sweep_speller(name: str) -> dict:
-    """Train a model with every setting, and again with the best one."""
     train = partial(train_and_score, MODELS[name])
     rows = sweep(train, rate=RATES, size=SIZES, seed=(0,))
     best = min(rows, key=lambda row: row["valid_loss"])

@@ -81,7 +81,6 @@ def measure_peak(name: str, size: Sequence[int]) -> dict[str, float]:
 
 
 def measure_peak_in_process(name: str) -> dict[str, float]:
-    """Return `measure_peak` of a page, measured in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-m", "workshop.experiments.scores_cost", name],
         capture_output=True,

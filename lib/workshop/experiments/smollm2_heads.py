@@ -404,7 +404,6 @@ def measure_kinds(
 
 
 def describe_map(weights: Tensor, norms: Tensor, effects: Tensor) -> dict:
-    """Return what is recorded of one head on one text."""
     return {
         "hundredths": round_causal(weights, 100),
         "norms": [float(f"{x:.2g}") for x in norms.tolist()],
@@ -627,7 +626,6 @@ def change_layers(model: ModernDecoder, position: int | None, rescale: bool) -> 
 def describe_position(
     model: ModernDecoder, ids: Int[Tensor, "B T"], position: int
 ) -> dict:
-    """Return what a position looks like beside the later ones."""
     inputs = list_block_inputs(model, ids)
     found = {"stream": inputs[:-1], "value": list_values(model, inputs)}
     return {

@@ -238,7 +238,6 @@ def score_attention(
 
 
 def show_example(model: nn.Module, one: Utterance) -> dict:
-    """Return the weights of one sequence, in thousandths, and its times."""
     return {
         "words": list(one.spoken.words),
         "intervals": [list(x) for x in one.spoken.intervals],
@@ -348,7 +347,6 @@ class Heard(NamedTuple):
 
 @torch.no_grad()
 def hear(model: Whisper, spoken: SpokenDigits, digits: Sequence[int]) -> Heard:
-    """Return a sequence of digits with the states that the encoder computes."""
     seconds = len(model.encoder.positions) * 2 * STEP // RATE
     spectrogram = log_mel_spectrogram(spoken.sound, RATE, model.config.mels, seconds)
     memory = model.encoder(spectrogram[None])
@@ -366,7 +364,6 @@ def draw_heard(model: Whisper, digits: Sequence[int], seed: int) -> list[Heard]:
 
 @torch.no_grad()
 def attend_to_digits(model: Whisper, heard: Heard) -> Float[Tensor, "L H T S"]:
-    """Return the cross-attention weights with which digits are predicted."""
     _, cross = model.decoder(heard.ids, heard.memory)
     rows = slice(len(START) - 1, -1)  # position t predicts token t + 1
     return cross[0, :, :, rows]
@@ -416,7 +413,6 @@ def compute_loss(model: Whisper, heard: Sequence[Heard]) -> float:
 def measure_single_ablations(
     model: Whisper, heard: Sequence[Heard]
 ) -> Float[Tensor, "L H"]:
-    """Return the loss without each head alone."""
     L, H = model.config.blocks, model.config.heads
     table = torch.zeros(L, H)
     for i, h in product(range(L), range(H)):

@@ -173,7 +173,6 @@ def erase_patches(
 
 
 def measure_attention(model: VisionTransformer, seed: int) -> dict:
-    """Return the weight on ink, and the accuracy without some patches."""
     tests, labels = load_images("test")
     weights, patches = read_class_attention(model, tests), cut_patches(tests, PATCH)
     ink = patches.amax(dim=-1) > 0  # a pixel is not black
@@ -485,7 +484,6 @@ def draw_still_clips(split: str, count: int, rng: torch.Generator) -> Clips:
 
 
 def train_on_clips(model: ClipClassifier, seed: int) -> None:
-    """Train on newly drawn clips; the rate decreases linearly to 0."""
     rng = torch.Generator().manual_seed(seed)
     optimize(
         torch.optim.Adam(model.parameters(), lr=POOLING_RATE),

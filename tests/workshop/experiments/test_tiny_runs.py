@@ -63,7 +63,6 @@ TINY: dict[str, dict] = {
     "head_alarms": {"REFERENCES": ("cmudict_heads_8_0",), "WORDS": 64},
     "heads": {
         **{"COUNTS": (1, 4), "CHOICE_WORDS": 4, "LENGTHS": (2, 4)},
-        "PROJECTION_STEPS": (1, 2),
     },
     "language_models": {
         **{"DEPTHS": (1,), "WARMUPS": (0.0,), "MEAN": 2, "STABILITY_EVERY": 2},
