@@ -16,6 +16,7 @@ from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder, RotaryA
 from attnbook.models.recurrent import BahdanauDecoder
 from attnbook.records import read_record
 from attnbook.training.loop import make_batch
+from workshop.experiments import attention_explanation as explanation
 from workshop.experiments import (
     graphs,
     head_alarms,
@@ -194,3 +195,32 @@ def test_a_graphs_weights_are_scored_and_shuffled_by_neighborhood():
     for node in (0, 1):
         mine = target == node
         assert sorted(shuffled[mine].tolist()) == sorted(weights[mine].tolist())
+
+
+def test_the_question_names_the_word_that_has_the_answer():
+    batch = explanation.draw_question_task(50, 7, RNG)
+    assert batch.words.shape == (50, 7)
+    for words, question, answer, evidence in zip(
+        *(x.tolist() for x in batch), strict=True
+    ):
+        names = [word // explanation.CLASSES for word in words]
+        assert len({*names}) == 7
+        assert names[evidence] == question
+        assert words[evidence] % explanation.CLASSES == answer
+    assert {*batch.answer.tolist()} == {*range(explanation.CLASSES)}
+    assert {*batch.evidence.tolist()} == {*range(7)}
+
+
+def test_one_word_of_the_keyword_task_has_a_class():
+    batch = explanation.draw_keyword_task(50, 7, RNG)
+    for words, question, answer, evidence in zip(
+        *(x.tolist() for x in batch), strict=True
+    ):
+        assert question == explanation.FILLERS
+        assert words.pop(evidence) == explanation.CLASSES * explanation.FILLERS + answer
+        assert all(
+            w % explanation.CLASSES == 0
+            and w < explanation.CLASSES * explanation.FILLERS
+            for w in words
+        )
+    assert batch.words.max() < explanation.WORDS
