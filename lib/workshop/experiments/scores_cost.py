@@ -81,13 +81,8 @@ def measure_peak(name: str, size: Sequence[int]) -> dict[str, float]:
 
 
 def measure_peak_in_process(name: str) -> dict[str, float]:
-    done = subprocess.run(
-        [sys.executable, "-m", "workshop.experiments.scores_cost", name],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout)
+    command = [sys.executable, "-m", "workshop.experiments.scores_cost", name]
+    return json.loads(subprocess.check_output(command))
 
 
 def make_training_step(name: str) -> Callable:

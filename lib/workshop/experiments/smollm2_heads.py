@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -59,10 +58,8 @@ from workshop.experiments.smollm2 import (
 SCORE_SEED = 0
 
 
-def tabulate(x: Tensor, digits: int = 4) -> Any:
-    if not x.dim():
-        return round(x.item(), digits)
-    return [tabulate(row, digits) for row in x]
+def tabulate(x: Tensor, digits: int = 4) -> list:
+    return x.double().round(decimals=digits).tolist()
 
 
 @recorded(seeds=[*range(SCORE_SEED, SCORE_SEED + EACH * len(LENGTHS))], **SMOLLM2)
@@ -105,8 +102,6 @@ SET_TEXTS, SET_LENGTH = 8, 64
 SIZES = (1, 2, 4, 8, 16, 32)
 SIZE, DRAWS = 8, 5
 
-Means = Sequence[Float[Tensor, "H D"]]
-
 
 def list_heads(model: ModernDecoder) -> list[Head]:
     return [*product(range(len(model.blocks)), range(model.config.heads))]
@@ -119,7 +114,9 @@ def by_layer(model: ModernDecoder, x: Float[Tensor, "LH *_"]) -> Tensor:
 
 @torch.no_grad()
 def measure_singles(
-    model: ModernDecoder, copies: Sequence[Int[Tensor, "_ _"]], means: Means
+    model: ModernDecoder,
+    copies: Sequence[Int[Tensor, "_ _"]],
+    means: Sequence[Float[Tensor, "H D"]],
 ) -> dict:
     """Return how much the loss of each sequence rises without one head."""
     inputs = [list_block_inputs(model, ids) for ids in copies]
@@ -215,8 +212,6 @@ PATCH_SEED, PATCHED, PATCH_COUNT = 400, 8, 20
 # X and Y stand at these places of the N = PATCH_COUNT tokens, from 0.
 X_PLACE, Y_PLACE = 7, 13
 LOOKED_AT = 12  # heads of which it is measured where their outputs matter
-
-
 PLACES = {"after": [2 + X_PLACE, 2 + Y_PLACE], "last": [1 + PATCH_COUNT + X_PLACE]}
 
 
@@ -536,17 +531,12 @@ def measure_copying_heads(
     top, rank = [], []
     for layer, head in list_heads(model):
         block = model.blocks[layer]
-        attention = block.attention
-        D, shared = (
-            x[layer].shape[1] // attention.heads,
-            attention.heads // attention.groups,
-        )
-        value, output = (
-            attention.value.weight.split(D),
-            attention.output.weight.split(D, 1),
-        )
+        heads, groups = block.attention.heads, block.attention.groups
+        values = block.attention.value.weight.unflatten(0, (groups, -1))
+        output = block.attention.output.weight.unflatten(1, (heads, -1))[:, head]
         # What the head adds to the residual stream if it attends to x alone.
-        added = block.norms[0](x[layer]) @ value[head // shared].T @ output[head].T
+        value = block.norms[0](x[layer]) @ values[head * groups // heads].T
+        added = value @ output.T
         logits = added @ table.T
         above = (logits > logits.diagonal()[:, None]).sum(dim=1)
         top.append((above == 0).float().mean())
