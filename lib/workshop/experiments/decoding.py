@@ -41,7 +41,7 @@ from attnbook.models.modern_decoder import (
 from attnbook.models.pretrained import NAMES, SIZES
 from attnbook.positions.rotary import halves_permutation
 from attnbook.profiling.timing import time_calls
-from workshop.experiments.record import recorded
+from workshop.experiments.record import average_rows, recorded
 from workshop.experiments.smollm2 import SMOLLM2, cut_passages, load_model
 
 Ids = Int[Tensor, "B T"]
@@ -249,10 +249,6 @@ def compare_logits(
     each = (log_p.exp() * (log_p - log_q)).sum(-1)
     same = (found.argmax(-1) == exact.argmax(-1)).double()
     return {"kl": float(each.mean()), "same_first": float(same.mean())}
-
-
-def average_rows(rows: Sequence[dict[str, float]]) -> dict[str, float]:
-    return {key: statistics.mean(row[key] for row in rows) for key in rows[0]}
 
 
 CHUNK, PASSAGES, LENGTH = 16, 3, 512

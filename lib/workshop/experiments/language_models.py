@@ -122,15 +122,6 @@ VARIANTS: dict[str, Callable[[int, int], MultiHeadAttention]] = {
 STABILITY_RATES, STABILITY_STEPS, STABILITY_EVERY = (3e-3, 3e-2, 1e-1), 200, 10
 
 
-def build_variant(variant: str, seed: int) -> LanguageModel:
-    model = build_character_model(seed, STABILITY_SIZE)
-    with use_seed(seed):
-        sizes = STABILITY_SIZE.width, STABILITY_SIZE.heads
-        for block in model.blocks:
-            block.attention = VARIANTS[variant](*sizes)
-    return model
-
-
 @torch.no_grad()
 def measure_scores(model: LanguageModel) -> dict[str, list[float]]:
     read, _ = cut_windows("valid", 97 * torch.arange(32), 64)
@@ -152,7 +143,10 @@ def measure_scores(model: LanguageModel) -> dict[str, list[float]]:
 
 
 def train_variant(variant: str, rate: float, seed: int) -> dict:
-    model = build_variant(variant, seed)
+    model, size = build_character_model(seed, STABILITY_SIZE), STABILITY_SIZE
+    with use_seed(seed):
+        for block in model.blocks:
+            block.attention = VARIANTS[variant](size.width, size.heads)
     seen: list[dict] = []
     recent: list[float] = []
 

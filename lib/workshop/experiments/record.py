@@ -10,8 +10,9 @@ import importlib
 import json
 import pkgutil
 import platform
+import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import wraps
@@ -36,15 +37,11 @@ EXPERIMENTS: dict[str, Callable[[], dict]] = {}
 RUNS: dict[str, Run] = {}
 
 
-def register_runs(runs: Mapping[str, Run]) -> None:
-    for name, run in runs.items():
-        refuse_second_name(name)
-        RUNS[name] = run
-
-
-def refuse_second_name(name: str) -> None:
+def register(name: str, run: Any, kind: dict[str, Any]) -> None:
+    """Give a run its name, in EXPERIMENTS or RUNS; a ValueError if it is taken."""
     if name in EXPERIMENTS or name in RUNS:
         raise ValueError(f"two experiments are named {name!r}")
+    kind[name] = run
 
 
 def find_experiments() -> list[str]:
@@ -67,7 +64,6 @@ def recorded(
 
     def decorate(measure: Callable[[], dict]) -> Callable[[], dict]:
         name = measure.__name__
-        refuse_second_name(name)
 
         @wraps(measure)
         def run() -> dict:
@@ -81,7 +77,7 @@ def recorded(
             write_record(made)
             return made
 
-        EXPERIMENTS[name] = run
+        register(name, run, EXPERIMENTS)
         return run
 
     return decorate
@@ -146,6 +142,10 @@ def sweep(measure: Callable[..., dict], **settings: Iterable) -> list[dict]:
         chosen = dict(zip(settings, values, strict=True))
         rows.append(chosen | measure(**chosen))
     return rows
+
+
+def average_rows(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {key: statistics.mean(row[key] for row in rows) for key in rows[0]}
 
 
 def write_record(made: dict) -> Path:

@@ -6,7 +6,8 @@ from functools import partial
 
 from attnbook.training.loop import Recipe
 from attnbook.training.run import Run
-from workshop.experiments.record import recorded, register_runs, sweep, train_run
+from workshop.experiments import record
+from workshop.experiments.record import recorded, register, sweep, train_run
 from workshop.experiments.scoring import score_sequences
 
 
@@ -121,7 +122,8 @@ RUNS = {
     **HEADS_RUNS,
     **LEADER_RUNS,
 }
-register_runs(RUNS)
+for name, run in RUNS.items():
+    register(name, run, record.RUNS)
 
 
 MODELS = {"Bahdanau": SPELL, "Transformer": SPELL_BLOCKS}

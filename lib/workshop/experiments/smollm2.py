@@ -16,7 +16,7 @@ Axes: B batch, L layers, H heads, G groups, T positions, R the queries among the
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -47,9 +47,6 @@ from attnbook.models.pretrained import (
 )
 from workshop.experiments.record import recorded
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
 # What a record says of the model.
 SMOLLM2 = {
     "model": f"SmolLM2-135M-Instruct, Q4_1, from {PACKAGE}, Apache-2.0",
@@ -63,9 +60,8 @@ TRAINING = (350, 750)
 MAPS = 1200
 
 
-def load_model(
-    attention: type[RotaryAttention] = RotaryAttention,
-) -> tuple[ModernDecoder, "Tokenizer"]:
+def load_model(attention: type[RotaryAttention] = RotaryAttention):
+    """Return the model and its tokenizer."""
     return load_smollm2(attention), load_smollm2_tokenizer()
 
 
@@ -74,7 +70,7 @@ def read_lines() -> list[str]:
 
 
 def cut_passages(
-    tokenizer: "Tokenizer", count: int, length: int, after: int = 0
+    tokenizer, count: int, length: int, after: int = 0
 ) -> list[Int[Tensor, "T"]]:
     """Return the beginnings of the text some lines after the start of each section."""
     lines = read_lines()
@@ -295,12 +291,12 @@ def keep_shared_top(count: int) -> Selection:
     return select
 
 
-def keep_top_blocks(count: int, size: int = PAGE) -> Selection:
+def keep_top_blocks(count: int) -> Selection:
     """Return an oracle: the blocks with the largest weights of each head."""
 
     def select(layer: Layer) -> Bool[Tensor, "B H T T"]:
-        blocks = sum_over_blocks(layer.compute_weights(), size)
-        return select_top_blocks(blocks, layer.causal, count, size)
+        blocks = sum_over_blocks(layer.compute_weights(), PAGE)
+        return select_top_blocks(blocks, layer.causal, count, PAGE)
 
     return select
 

@@ -33,7 +33,7 @@ from attnbook.models.hooks import Head, ablate_heads, patch_heads, record_heads
 from attnbook.models.modern_decoder import ModernDecoder, RotaryAttention
 from attnbook.positions.rotary import rotate
 from attnbook.records import read_record
-from workshop.experiments.record import recorded
+from workshop.experiments.record import average_rows, recorded
 from workshop.experiments.smollm2 import (
     EACH,
     LENGTHS,
@@ -79,7 +79,8 @@ def smollm2_heads() -> dict:
         draw_batches(SCORE_SEED, model.config.symbols, EACH, draw_unrepeated),
         strict=True,
     ):
-        chances.append(score_heads(uniform_causal_weights(ids.shape[1]), ids[0]))
+        chance = score_heads(uniform_causal_weights(ids.shape[1]), ids[0])
+        chances.append({name: float(x) for name, x in chance.items()})
         weights, control = collect_weights(model, ids), collect_weights(model, other)
         for b, sequence in enumerate(ids):
             marked = {"control": score_induction(control[:, b], sequence)}
@@ -89,10 +90,7 @@ def smollm2_heads() -> dict:
         "scores": {name: tabulate(whole[name].mean(0)) for name in chances[0]},
         "deviations": {"induction": tabulate(whole["induction"].std(0))},
         "controls": {"induction": tabulate(whole["control"].mean(0))},
-        "chance": {
-            name: sum(float(row[name]) for row in chances) / len(chances)
-            for name in chances[0]
-        },
+        "chance": average_rows(chances),
     }
 
 
@@ -476,17 +474,6 @@ DISTANCES = 64  # distances 0 to 63
 SYMBOLS = 1000  # N
 
 
-def score_at_distances(
-    query: Float[Tensor, "P D"], key: Float[Tensor, "P D"], base: float, reach: int
-) -> Float[Tensor, "P R"]:
-    """Return the scores of pairs, the query 0 to `reach - 1` after the key."""
-    P, D = query.shape
-    distances = torch.arange(reach, device=query.device)
-    spread = query[None, :, None].expand(1, P, reach, D)
-    rotated = rotate(spread, distances, base)[0]
-    return (rotated @ key[:, :, None])[..., 0] / D**0.5
-
-
 def describe_match(
     model: ModernDecoder, inputs: list[Float[Tensor, "B T C"]], head: Head, count: int
 ) -> dict:
@@ -505,8 +492,10 @@ def describe_match(
     moved = torch.stack([keys[b].roll(5 + 3 * b, dims=0) for b in range(len(keys))])
     found: dict = {"head": list(head)}
     for name, paired in (("match", keys), ("other", moved)):
-        flat = queries.flatten(0, 1), paired.flatten(0, 1)
-        scores = score_at_distances(*flat, attention.base, DISTANCES)
+        spread = queries.flatten(0, 1)[None, :, None].expand(-1, -1, DISTANCES, -1)
+        rotated = rotate(spread, torch.arange(DISTANCES), attention.base)[0]
+        scores = (rotated @ paired.flatten(0, 1)[:, :, None])[..., 0]  # (P, R)
+        scores = scores / keys.shape[-1] ** 0.5
         whole = scores.var(correction=0)
         found[name] = {
             "mean": tabulate(scores.mean(dim=0), 3),

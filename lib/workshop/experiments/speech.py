@@ -15,7 +15,7 @@ Axes: B batch, F frames, C channels, T symbols or digits, S states of the listen
 from collections.abc import Iterator, Sequence
 from itertools import product
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -60,7 +60,7 @@ from attnbook.training.loop import (
     optimize,
 )
 from attnbook.training.metrics import symbol_error_rate
-from workshop.experiments.record import recorded
+from workshop.experiments.record import average_rows, recorded
 
 SEEDS = (0, 1, 2)
 STEPS, SIZE, HIGHEST, WARMUP = 600, 16, 3e-3, 0.05
@@ -233,8 +233,7 @@ def score_attention(
     model: nn.Module, utterances: Sequence[Utterance]
 ) -> dict[str, float]:
     pairs = zip(attend(model, utterances), utterances, strict=True)
-    scores = [score_weights(weights, one.spoken) for weights, one in pairs]
-    return {name: sum(one[name] for one in scores) / len(scores) for name in scores[0]}
+    return average_rows([score_weights(weights, one.spoken) for weights, one in pairs])
 
 
 def show_example(model: nn.Module, one: Utterance) -> dict:
@@ -329,9 +328,6 @@ def listen_attend_spell_pauses() -> dict:
     return {"rows": rows, "word_order": order}
 
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
 SEQUENCES, HEARD_DIGITS = 8, 6
 POSITION_SECONDS = 2 * STEP / RATE  # for which an encoder position stands
 
@@ -422,7 +418,7 @@ def measure_single_ablations(
     return table
 
 
-def find_digit_tokens(tokenizer: "Tokenizer") -> list[int]:
+def find_digit_tokens(tokenizer) -> list[int]:
     """Return the token of each digit from 1 to 9, with the space before it."""
     words = [f" {digit}" for digit in range(1, 10)]
     found = [tokenizer.encode(x, add_special_tokens=False).ids for x in words]

@@ -73,7 +73,7 @@ def test_an_interrupted_write_leaves_the_old_record(records_of_the_test, monkeyp
 
 def test_two_experiments_cannot_have_one_name():
     with pytest.raises(ValueError, match=f"two experiments are named '{NAME}'"):
-        record.register_runs({NAME: None})
+        record.register(NAME, None, record.RUNS)
 
 
 def list_numbers(value):
