@@ -177,7 +177,6 @@ def list_mistakes(exercise: Exercise) -> str:
 
 
 def main(folder: str) -> None:
-    """Write every notebook of every chapter."""
     makers = {
         "student": make_student_notebook,
         "teacher": make_teacher_notebook,

@@ -24,7 +24,6 @@ from workshop.experiments.record import (
 
 
 def main(words: list[str] | None = None) -> None:
-    """Repeat every run whose name begins with one of the words."""
     known = find_experiments()
     parser = argparse.ArgumentParser(
         prog="python -m workshop.experiments",

@@ -101,7 +101,6 @@ def time_steps(
 
 @torch.no_grad()
 def time_chapter_9(model: CachedLanguageModel, ids: Ids, count: int) -> Timed:
-    """Time chapter 9's cache, which is concatenated anew each step."""
     logits, caches = model.decode(ids)
 
     def step(new: Tensor) -> Tensor:

@@ -44,7 +44,6 @@ STEPS = {
 
 
 def make_score_call(name: str, size: Sequence[int]) -> Callable:
-    """Return a function that computes one score of the same random numbers."""
     B, T, S, D, A = size
     rng = torch.Generator().manual_seed(0)
     query = torch.randn(B, T, D, generator=rng)

@@ -116,7 +116,6 @@ def measure_singles(
     copies: Sequence[Int[Tensor, "_ _"]],
     means: Sequence[Float[Tensor, "H D"]],
 ) -> dict:
-    """Return how much the loss of each sequence rises without one head."""
     inputs = [list_block_inputs(model, ids) for ids in copies]
 
     def copy(layer: int) -> Tensor:

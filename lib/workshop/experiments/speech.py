@@ -96,7 +96,6 @@ class Utterance(NamedTuple):
 def draw_utterances(
     seed: int, count: int, digits: tuple[int, int], longer: float = 0.0
 ) -> list[Utterance]:
-    """Return sequences of at least and at most so many digits."""
     rng, made = Random(seed), []
     for _ in range(count):
         spoken = draw_varied_digits(rng, rng.randint(*digits), longer)
