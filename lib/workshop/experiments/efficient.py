@@ -63,15 +63,10 @@ def train_and_measure(study: Study, method: str, rate: float, seed: int) -> dict
     with use_seed(seed):
         model = MixerModel(study.symbols, method)
     rng = torch.Generator().manual_seed(seed)
-
-    def compute_loss(batch: Batch) -> Tensor:
-        ids, wanted = batch
-        return compute_next_token_loss(model(ids), wanted)
-
     optimize(
         torch.optim.Adam(model.parameters(), lr=rate),
         (study.draw(rng) for _ in range(study.steps)),
-        compute_loss,
+        lambda batch: compute_next_token_loss(model(batch[0]), batch[1]),
         lambda step: rate * compute_rate_factor((step + 1) / study.steps, WARMUP),
         CLIP,
     )

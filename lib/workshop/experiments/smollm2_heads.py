@@ -83,11 +83,12 @@ def smollm2_heads() -> dict:
         chances.append({name: float(x) for name, x in chance.items()})
         weights, control = collect_weights(model, ids), collect_weights(model, other)
         for b, sequence in enumerate(ids):
-            marked = {"control": score_induction(control[:, b], sequence)}
-            rows.append(score_heads(weights[:, b], sequence) | marked)
+            row = score_heads(weights[:, b], sequence)
+            row["duplicate"] = score_duplicate_token(weights[:, b], sequence)
+            rows.append(row | {"control": score_induction(control[:, b], sequence)})
     whole = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
     return {
-        "scores": {name: tabulate(whole[name].mean(0)) for name in chances[0]},
+        "scores": {x: tabulate(whole[x].mean(0)) for x in (*chances[0], "duplicate")},
         "deviations": {"induction": tabulate(whole["induction"].std(0))},
         "controls": {"induction": tabulate(whole["control"].mean(0))},
         "chance": average_rows(chances),
@@ -304,11 +305,12 @@ COUNTS = {"previous": 3, "induction": 3, "effect": 2}
 NAMED = {"layer": 24, "head": 4, "kind": "induction"}
 
 
-def draw_words(text: str, fits, count: int, seed: int) -> str:
-    """Return random lower-case words of a text, and then the same again."""
-    words = [w for w in sorted({*re.findall(r"\b[a-z]{4,}\b", text)}) if fits(w)]
-    drawn = random.Random(seed).sample(words, count)
-    return "".join(f" {word}" for word in drawn * 2)
+def draw_words(tokenizer) -> str:
+    """Return random words of the test texts, each one token, and the same again."""
+    text = "\n".join(pair.source[0] for pair in libreoffice.load_text().test)
+    words = sorted({*re.findall(r"\b[a-z]{4,}\b", text)})
+    words = [x for x in words if len(tokenizer.encode(f" {x}").ids) == 1]
+    return "".join(f" {x}" for x in 2 * random.Random(WORD_SEED).sample(words, WORDS))
 
 
 def list_values(
@@ -415,15 +417,9 @@ def smollm2_head_explorer() -> dict:
         https://arxiv.org/abs/2004.10102
     """
     model, tokenizer = load_model()
-    words = draw_words(
-        "\n".join(pair.source[0] for pair in libreoffice.load_text().test),
-        lambda word: len(tokenizer.encode(f" {word}").ids) == 1,
-        WORDS,
-        WORD_SEED,
-    )
     sentences: list[dict] = [
         {"title": "a repeated name", "text": NAME},
-        {"title": "ten random words, twice", "text": words},
+        {"title": "ten random words, twice", "text": draw_words(tokenizer)},
         {"title": "an ordinary sentence", "text": ORDINARY},
         {"title": "a help text", "text": HELP},
     ]
