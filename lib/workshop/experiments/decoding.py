@@ -38,8 +38,7 @@ from attnbook.models.modern_decoder import (
     ModernDecoder,
     RotaryAttention,
 )
-from attnbook.models.pretrained import NAMES, SIZES
-from attnbook.positions.rotary import halves_permutation
+from attnbook.models.pretrained import WEIGHTS
 from attnbook.profiling.timing import time_calls
 from workshop.experiments.record import average_rows, recorded
 from workshop.experiments.smollm2 import SMOLLM2, cut_passages, load_model
@@ -127,31 +126,14 @@ def time_lookup(decoder: CachedDecoder, ids: Ids, count: int) -> Timed:
     return [found], (time.perf_counter() - draft.begun) / (count - 1)
 
 
-def build_theirs(model: ModernDecoder):
+def load_theirs():
     """Return transformers' Llama with the same weights, as it is by default."""
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaForCausalLM
 
-    config, state = model.config, model.state_dict()
-    rotary = {"rope_theta": config.base, "rope_type": "default"}
-    theirs = LlamaForCausalLM(
-        LlamaConfig(
-            **{name: getattr(config, ours) for ours, name in SIZES.items()},
-            num_key_value_heads=config.groups,
-            rope_parameters=rotary,
-            tie_word_embeddings=True,
-            max_position_embeddings=8192,
-        )
+    folder, name = WEIGHTS.find().parent, WEIGHTS.find().name
+    theirs = LlamaForCausalLM.from_pretrained(
+        folder, gguf_file=name, dtype=torch.float32
     )
-    converted = {}
-    for ours, name in NAMES.items():
-        for i in range(config.blocks if "{}" in ours else 1):
-            x = state[ours.format(i)]
-            if ".query." in ours or ".key." in ours:
-                rows = x.unflatten(0, (-1, config.width // config.heads))
-                x = rows[:, halves_permutation(rows.shape[1])].flatten(0, 1)
-            converted[name.format(i)] = x
-    converted["lm_head.weight"] = state["embed.table.weight"]
-    theirs.load_state_dict(converted)
     return theirs.eval()
 
 
@@ -285,7 +267,7 @@ def decoding_speed() -> dict:
     model, tokenizer = load_model()
     passages = cut_passages(tokenizer, BATCH, PROMPT)
     has_theirs = find_spec("transformers") is not None
-    runs = list_speed_runs(model, build_theirs(model) if has_theirs else None, passages)
+    runs = list_speed_runs(model, load_theirs() if has_theirs else None, passages)
     base = "transformers" if has_theirs else "chapter 9"
     found = {name: run()[0] for name, run in runs.items()}
     expected = found["packed, float32"][0]
