@@ -92,23 +92,27 @@ def draw_tokens(seed: int, count: int, symbols: int) -> Int[Tensor, " N"]:
     return order[:count] + SPECIAL
 
 
-def draw_repeated(seed: int, count: int, symbols: int) -> Int[Tensor, " T"]:
-    tokens = draw_tokens(seed, count, symbols)
-    return torch.cat([torch.tensor([START]), tokens, tokens])
-
-
-def draw_unrepeated(seed: int, count: int, symbols: int) -> Int[Tensor, " T"]:
-    """Return the same first copy, followed by other random tokens."""
+def draw_copies(
+    seed: int, count: int, symbols: int, repeated: bool = True
+) -> Int[Tensor, " T"]:
+    """Return two copies, or the first one and other random tokens."""
     tokens = draw_tokens(seed, 2 * count, symbols)
-    return torch.cat([torch.tensor([START]), tokens])
+    if repeated:
+        tokens = tokens[:count].repeat(2)
+    return F.pad(tokens, (1, 0), value=START)
 
 
 def draw_batches(
-    seed: int, symbols: int, each: int, draw=draw_repeated
+    seed: int, symbols: int, each: int, repeated: bool = True
 ) -> list[Int[Tensor, "B T"]]:
     """Return one batch for each length; sequence i has the seed `seed` + i."""
     return [
-        torch.stack([draw(seed + n * each + i, N, symbols) for i in range(each)])
+        torch.stack(
+            [
+                draw_copies(seed + n * each + i, N, symbols, repeated)
+                for i in range(each)
+            ]
+        )
         for n, N in enumerate(LENGTHS)
     ]
 

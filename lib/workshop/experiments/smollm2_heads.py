@@ -44,9 +44,8 @@ from workshop.experiments.smollm2 import (
     compute_logits,
     cut_texts,
     draw_batches,
-    draw_repeated,
+    draw_copies,
     draw_tokens,
-    draw_unrepeated,
     list_block_inputs,
     load_model,
     measure_copying,
@@ -76,7 +75,7 @@ def smollm2_heads() -> dict:
     rows, chances = [], []
     for ids, other in zip(
         draw_batches(SCORE_SEED, model.config.symbols, EACH),
-        draw_batches(SCORE_SEED, model.config.symbols, EACH, draw_unrepeated),
+        draw_batches(SCORE_SEED, model.config.symbols, EACH, repeated=False),
         strict=True,
     ):
         chance = score_heads(uniform_causal_weights(ids.shape[1]), ids[0])
@@ -545,7 +544,7 @@ def smollm2_circuits() -> dict:
     model, _ = load_model()
     symbols = model.config.symbols
     ids = torch.stack(
-        [draw_repeated(CIRCUIT_SEED + i, COUNT, symbols) for i in range(SEQUENCES)]
+        [draw_copies(CIRCUIT_SEED + i, COUNT, symbols) for i in range(SEQUENCES)]
     )
     inputs = list_block_inputs(model, ids)
     scores = read_record("smollm2_heads")["results"]["scores"]
