@@ -9,7 +9,7 @@ of `attnbook`:
 - `book`: builds the pages.
 
 `chapters.toml` says which chapter builds which module of `attnbook`; every
-layer may read it by `chapters`, and show how far it is by `progress`.
+layer may read it by `chapters`.
 
 `attnbook` never imports this package, and its wheel does not contain it.
 """

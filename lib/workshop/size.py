@@ -65,7 +65,6 @@ def count_tests() -> str:
 
 
 def main() -> None:
-    """Print the three tables."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "*.py"], capture_output=True, text=True, check=True
     )

@@ -175,7 +175,6 @@ class Trainer:
         train: pairs of (source ids, target ids).
         valid: held-out pairs; their loss decides when to stop and what to keep.
         recipe: how to train.
-        watch: a function of the model; its results are added to each epoch's.
     """
 
     def __init__(
@@ -184,7 +183,6 @@ class Trainer:
         train: Sequence,
         valid: Sequence,
         recipe: Recipe,
-        watch: Callable[[nn.Module], dict] | None = None,
     ):
         if not train or not valid:
             raise ValueError(
@@ -192,7 +190,7 @@ class Trainer:
                 f"on and {len(valid)} held out"
             )
         self.model, self.train, self.valid = model, train, valid
-        self.recipe, self.watch = recipe, watch
+        self.recipe = recipe
         self.rank, self.ranks = find_rank()
         self.divided = DistributedDataParallel(model) if self.ranks > 1 else model
         self.optimizer = torch.optim.Adam(model.parameters(), lr=recipe.rate)
@@ -202,8 +200,7 @@ class Trainer:
     def run(self, progress: bool = True) -> list[dict]:
         """Train to the end; the model is left with the weights of its best epoch.
 
-        Returns one dict an epoch: epoch, train_loss, valid_loss, wall_s, cpu_s, and
-        what `watch` noted.
+        Returns one dict an epoch: epoch, train_loss, valid_loss, wall_s, cpu_s.
         """
         while len(self.history) < self.recipe.epochs and not self.is_stalled():
             self.run_epoch(progress)
@@ -253,8 +250,6 @@ class Trainer:
             "wall_s": time.perf_counter() - wall,
             "cpu_s": time.process_time() - cpu,
         }
-        if self.watch is not None:
-            note |= self.watch(self.model)
         if all(note["valid_loss"] < n["valid_loss"] for n in self.history):
             self.best = {k: v.clone() for k, v in self.model.state_dict().items()}
         self.history.append(note)

@@ -90,7 +90,6 @@ def write_formula_table() -> str:
 
 
 def write_number_table() -> str:
-    """Return the sizes, and the table of all costs at these sizes."""
     named = {**SIZES, **SEVERAL}
     said = ", ".join(f"{format_cost(k)[:-1]} = {v:g}$" for k, v in named.items())
     rows = [

@@ -7,7 +7,6 @@ workshop.book.classroom FOLDER` writes all three for every chapter.
 """
 
 import ast
-import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_raw_
 from attnbook.exercises.declare import Exercise
 from workshop.book import repository
 from workshop.book.notebook import KERNEL
-from workshop.book.solutions import BLOCK, find_exercises, write_imports
+from workshop.book.solutions import BLOCK, find_exercises, write_source
 
 CHAPTERS = Path("chapters")
 
@@ -110,15 +109,8 @@ def write_solved_cell(task: ChapterExercise) -> str:
     exercise = task.exercise
     tail = f"{task.function_name} = {exercise.solution.__name__}"
     last = f"{task.check}({task.function_name})"
-    source = write_standalone_source(exercise)
+    source = write_source(exercise)
     return f"{head}\n{source}\n\n\n{tail}\n{last}"
-
-
-def write_standalone_source(exercise: Exercise) -> str:
-    """Return a solution's source, with all that it needs from elsewhere."""
-    shown = (*exercise.helpers, exercise.solution)
-    parts = (write_imports(shown, ()), *map(inspect.getsource, shown))
-    return "\n\n\n".join(part.rstrip() for part in parts if part)
 
 
 def make_master_notebook(path: Path) -> nbformat.NotebookNode:
@@ -156,7 +148,7 @@ def make_question(task: ChapterExercise) -> Iterator:
 
 def write_solution_cell(task: ChapterExercise) -> str:
     """Return the solution's cell; otter leaves the stub of it for students."""
-    source = write_standalone_source(task.exercise)
+    source = write_source(task.exercise)
     solution = task.exercise.solution.__name__
     hidden = f"{source}\n\n\n{task.function_name} = {solution}"
     lines = task.stub.splitlines()
@@ -185,7 +177,6 @@ def list_mistakes(exercise: Exercise) -> str:
 
 
 def main(folder: str) -> None:
-    """Write every notebook of every chapter."""
     makers = {
         "student": make_student_notebook,
         "teacher": make_teacher_notebook,

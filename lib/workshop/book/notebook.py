@@ -159,7 +159,6 @@ def read_tags(cell: nbformat.NotebookNode) -> list[str]:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Execute the chapters named, and store them."""
     parser = argparse.ArgumentParser(prog="python -m workshop.book.notebook")
     parser.add_argument("name", nargs="+", help="such as 01_bottleneck")
     for name in parser.parse_args(words).name:

@@ -20,7 +20,6 @@ README = Path("README.md")
 
 
 def main() -> None:
-    """Write everything; say what was done with each chapter."""
     chapters = read_chapters(CHAPTERS)
     write_if_changed(CHAPTERS / "mistakes.md", write_mistakes())
     table = list_chapters(chapters, f"{CHAPTERS}/")

@@ -101,12 +101,15 @@ def write_imports(shown: tuple[Callable, ...], present: Collection[str]) -> str:
     return "\n".join(lines)
 
 
-def write_solution(name: str, exercise: Exercise, present: Collection[str] = ()) -> str:
+def write_source(exercise: Exercise, present: Collection[str] = ()) -> str:
+    """Return a solution's source, with the imports and helpers that are not there."""
     shown = (*exercise.helpers, exercise.solution)
-    parts = [inspect.getsource(f).rstrip() for f in shown]
-    if imports := write_imports(shown, present):
-        parts.insert(0, imports)
-    source = "\n\n\n".join(parts)
+    parts = (write_imports(shown, present), *map(inspect.getsource, shown))
+    return "\n\n\n".join(part.rstrip() for part in parts if part)
+
+
+def write_solution(name: str, exercise: Exercise, present: Collection[str] = ()) -> str:
+    source = write_source(exercise, present)
     return (
         f"<details>\n<summary>Solution of <code>{name}</code></summary>\n\n"
         f"```python\n{source}\n```\n\n</details>"

@@ -187,7 +187,6 @@ def drop_repetitions(rows: Iterator[dict]) -> list[dict]:
 
 
 def main() -> None:
-    """Write the table, and say which version it was read from."""
     rows = drop_repetitions(read_models())
     release = version("transformers")
     lines = ["\t".join(COLUMNS)]

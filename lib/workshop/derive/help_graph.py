@@ -56,7 +56,6 @@ def make_rows(pages: dict[str, str], folder: str) -> tuple[list, list[str]]:
 
 
 def main(folder: str) -> None:
-    """Write the graph, and say how large it is."""
     text = Path(folder, "en-US/text")
     pages = {
         path.relative_to(text).as_posix(): path.read_text("utf8")

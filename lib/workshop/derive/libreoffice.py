@@ -239,7 +239,6 @@ def train_subwords(sentences: Iterable[str]) -> bytes:
 
 
 def main(folder: str) -> None:
-    """Write the splits and the two subword models; say what was left out."""
     texts = pair_paragraphs(Path(folder, "en-US/text"), Path(folder, "fr/text"))
     counts = Counter(
         (normalize(english), normalize(french)) for english, french in texts

@@ -33,7 +33,6 @@ def cut_license(copyright_file: str, name: str = LICENSE) -> list[str]:
 
 
 def main(folder: str) -> None:
-    """Write the recordings and their license."""
     source = Path(folder)
     text = (source / COPYRIGHT).read_text("utf8")
     write("spoken_digits/LICENSE", cut_license(text))

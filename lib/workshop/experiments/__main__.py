@@ -24,7 +24,6 @@ from workshop.experiments.record import (
 
 
 def main(words: list[str] | None = None) -> None:
-    """Repeat every run whose name begins with one of the words."""
     known = find_experiments()
     parser = argparse.ArgumentParser(
         prog="python -m workshop.experiments",
@@ -32,7 +31,6 @@ def main(words: list[str] | None = None) -> None:
         epilog=f"runs: {', '.join(known)}",
     )
     parser.add_argument("name", nargs="+", help="a run, or how its name begins")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument(
         "--gpus", action="store_true", help="train on a GPU, or under torchrun on many"
     )
@@ -54,7 +52,7 @@ def main(words: list[str] | None = None) -> None:
     device = torch.device("cuda", number) if options.gpus else CPU
     with join_processes(divided, device):
         shown = find_rank()[0] == 0
-        progress = shown and sys.stderr.isatty() and not options.quiet
+        progress = shown and sys.stderr.isatty()
         for name in chosen:
             if shown:
                 print(f"{name} ...", file=sys.stderr, flush=True)

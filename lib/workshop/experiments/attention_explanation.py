@@ -118,7 +118,6 @@ class AttentionClassifier(nn.Module):
     def forward(
         self, words: Int[Tensor, "B S"], question: Int[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B S"]]:
-        """Return the logits of the classes, and the attention weights."""
         states = self.encode(words)
         query = self.question(question)[:, None]
         weights = self.attention(query, self.attention.key(states))[:, 0].softmax(-1)

@@ -39,11 +39,7 @@ Clock = Callable[[], float]
 def make_forward_call(
     attention: Callable, inputs: Sequence[Tensor]
 ) -> Callable[[], Tensor]:
-    def call() -> Tensor:
-        with torch.no_grad():
-            return attention(*inputs[:3])
-
-    return call
+    return torch.no_grad()(lambda: attention(*inputs[:3]))
 
 
 def make_training_call(

@@ -19,7 +19,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnbook.decoding import speculation
 from attnbook.decoding.caches import (
     Cache,
     CacheSizes,
@@ -39,25 +38,15 @@ from attnbook.models.modern_decoder import (
     ModernDecoder,
     RotaryAttention,
 )
-from attnbook.models.pretrained import NAMES, SIZES
-from attnbook.positions.rotary import halves_permutation
+from attnbook.models.pretrained import WEIGHTS
 from attnbook.profiling.timing import time_calls
-from workshop.experiments import smollm2
-from workshop.experiments.record import recorded
-from workshop.experiments.smollm2 import SMOLLM2, load_model
+from workshop.experiments.record import average_rows, recorded
+from workshop.experiments.smollm2 import SMOLLM2, cut_passages, load_model
 
 Ids = Int[Tensor, "B T"]
 # Symbols, and the seconds that one of them took.
 Timed = tuple[list[list[int]] | None, float]
 Run = Callable[[], Timed]
-
-
-def cut_passages(tokenizer, count: int, length: int) -> list[Int[Tensor, "T"]]:
-    lines = smollm2.read_lines()
-    return [
-        smollm2.cut_passage(tokenizer, lines, start, length)
-        for start in smollm2.list_sections(len(lines), count)
-    ]
 
 
 def make_cache(decoder: CachedDecoder, length: int, sequences: int = 1) -> KVCache:
@@ -77,7 +66,6 @@ def take_turns(runs: dict[str, Run], rounds: int, base: str) -> list[dict]:
     return [
         {
             "name": name,
-            "least": min(ms),
             "ms": list_quartiles(ms),
             "times": list_quartiles(
                 b / x for b, x in zip(taken[base], ms, strict=True)
@@ -112,7 +100,6 @@ def time_steps(
 
 @torch.no_grad()
 def time_chapter_9(model: CachedLanguageModel, ids: Ids, count: int) -> Timed:
-    """Time chapter 9's cache, which is concatenated anew each step."""
     logits, caches = model.decode(ids)
 
     def step(new: Tensor) -> Tensor:
@@ -139,31 +126,14 @@ def time_lookup(decoder: CachedDecoder, ids: Ids, count: int) -> Timed:
     return [found], (time.perf_counter() - draft.begun) / (count - 1)
 
 
-def build_theirs(model: ModernDecoder):
+def load_theirs():
     """Return transformers' Llama with the same weights, as it is by default."""
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaForCausalLM
 
-    config, state = model.config, model.state_dict()
-    rotary = {"rope_theta": config.base, "rope_type": "default"}
-    theirs = LlamaForCausalLM(
-        LlamaConfig(
-            **{name: getattr(config, ours) for ours, name in SIZES.items()},
-            num_key_value_heads=config.groups,
-            rope_parameters=rotary,
-            tie_word_embeddings=True,
-            max_position_embeddings=8192,
-        )
+    folder, name = WEIGHTS.find().parent, WEIGHTS.find().name
+    theirs = LlamaForCausalLM.from_pretrained(
+        folder, gguf_file=name, dtype=torch.float32
     )
-    converted = {}
-    for ours, name in NAMES.items():
-        for i in range(config.blocks if "{}" in ours else 1):
-            x = state[ours.format(i)]
-            if ".query." in ours or ".key." in ours:
-                rows = x.unflatten(0, (-1, config.width // config.heads))
-                x = rows[:, halves_permutation(rows.shape[1])].flatten(0, 1)
-            converted[name.format(i)] = x
-    converted["lm_head.weight"] = state["embed.table.weight"]
-    theirs.load_state_dict(converted)
     return theirs.eval()
 
 
@@ -262,13 +232,6 @@ def compare_logits(
     return {"kl": float(each.mean()), "same_first": float(same.mean())}
 
 
-def average_rows(rows: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return the mean of each number, and the least and largest KL."""
-    means = {key: statistics.mean(row[key] for row in rows) for key in rows[0]}
-    kl = [row["kl"] for row in rows]
-    return means | {"kl_range": [min(kl), max(kl)]}
-
-
 CHUNK, PASSAGES, LENGTH = 16, 3, 512
 
 
@@ -295,36 +258,30 @@ def compare_decoders(
     return average_rows(rows)
 
 
-@recorded(on_cpu=True, seeds=[0], prompt=PROMPT, count=COUNT, batch=BATCH, **SMOLLM2)
+@recorded(seeds=[0], prompt=PROMPT, count=COUNT, batch=BATCH, **SMOLLM2)
 def decoding_speed() -> dict:
-    """Record ms a symbol of every decoder, on 1 and 2 threads; what fewer bits cost.
+    """Record ms a symbol of every decoder on one thread; what fewer bits cost.
 
     Ratios are to transformers where it is installed, and else to chapter 9's decoder.
     """
     model, tokenizer = load_model()
     passages = cut_passages(tokenizer, BATCH, PROMPT)
     has_theirs = find_spec("transformers") is not None
-    runs = list_speed_runs(model, build_theirs(model) if has_theirs else None, passages)
+    runs = list_speed_runs(model, load_theirs() if has_theirs else None, passages)
     base = "transformers" if has_theirs else "chapter 9"
     found = {name: run()[0] for name, run in runs.items()}
     expected = found["packed, float32"][0]
     same = {name: x[0] == expected for name, x in found.items() if x}
-    results: dict = {"same": same, "threads": {}}
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        results["threads"][str(threads)] = take_turns(runs, SPEED_ROUNDS, base)
-    torch.set_num_threads(1)
+    times = {"1": take_turns(runs, SPEED_ROUNDS, base)}
     tested, exact = cut_passages(tokenizer, PASSAGES, LENGTH), CachedDecoder(model)
-    results["kl"] = {
+    kl = {
         str(dtype).removeprefix("torch."): compare_decoders(
             tested, exact, PackedDecoder(model, dtype), partial(make_cache, exact)
         )
         for dtype in (torch.bfloat16, torch.int8)
     }
-    counted = BATCH * PROMPT * CacheSizes.of(model).bytes_per_token
-    taken = make_cache(exact, PROMPT, BATCH).count_bytes()
-    results["bytes"] = {"counted": counted, "taken": taken}
-    return results | {"float64": measure_exactness(model, passages)}
+    exactness = measure_exactness(model, passages)
+    return {"same": same, "threads": times, "kl": kl, "float64": exactness}
 
 
 BITS, GROUP, RESIDUAL = (8, 4, 2), 32, 32
@@ -376,7 +333,7 @@ PROMPTS = 2
 
 
 def measure_speculation(decoder: CachedDecoder, make_draft, prompts) -> dict:
-    """Return accepted symbols and symbols a pass, and the speed against plain steps."""
+    """Return the share of accepted symbols, and the speed against plain steps."""
     times, found, same = [], [], True
     for ids in prompts:
         length = ids.shape[1] + COPIED
@@ -387,21 +344,19 @@ def measure_speculation(decoder: CachedDecoder, make_draft, prompts) -> dict:
         found.append(speculate(decoder, ids, COPIED, room, make_draft(length)))
         times.append((between - begun) / (time.perf_counter() - between))
         same = same and found[-1].ids == plain
-    accepted = sum(x.accepted for x in found)
+    proposed = max(1, sum(x.proposed for x in found))
     return {
-        "acceptance": accepted / max(1, sum(x.proposed for x in found)),
-        "symbols_a_pass": 1 + accepted / sum(x.passes for x in found),
+        "acceptance": sum(x.accepted for x in found) / proposed,
         "times": statistics.median(times),
         "same": same,
     }
 
 
-@recorded(on_cpu=True, seeds=[0], count=COPIED, draft_blocks=DRAFT_BLOCKS, **SMOLLM2)
+@recorded(seeds=[0], count=COPIED, draft_blocks=DRAFT_BLOCKS, **SMOLLM2)
 def decoding_speculation() -> dict:
     """Record acceptance against speed, for two texts and three drafts.
 
-    The expected symbols a pass are those of the acceptance of a single proposed symbol;
-    times are prefill and decoding together, against greedy steps.
+    Times are prefill and decoding together, against greedy steps.
     """
     model, tokenizer = load_model()
     decoder = PackedDecoder(model)
@@ -424,14 +379,10 @@ def decoding_speculation() -> dict:
         "first blocks": PackedDecoder(early),
     }
     rows = []
-    for (text, prompts), (name, small) in product(texts.items(), drafts.items()):
-        single = None
-        for count in DRAFT_COUNTS:
-            make = partial(make_draft, small, count)
-            found = measure_speculation(decoder, make, prompts)
-            single = found["acceptance"] if single is None else single
-            found["expected"] = speculation.expected_tokens(single, count)
-            rows.append({"text": text, "draft": name, "count": count} | found)
+    for text, draft, count in product(texts, drafts, DRAFT_COUNTS):
+        make = partial(make_draft, drafts[draft], count)
+        row = {"text": text, "draft": draft, "count": count}
+        rows.append(row | measure_speculation(decoder, make, texts[text]))
     return {"rows": rows}
 
 
@@ -444,7 +395,6 @@ class EvictingAttention(RotaryAttention):
     dropped = 0
 
     def project(self, query: Tensor, memory: Tensor, start: int = 0):
-        """Return queries, keys and values of positions from there on."""
         return super().project(query, memory, start + self.dropped)
 
 
@@ -480,8 +430,7 @@ def decoding_eviction() -> dict:
     number of rows that the cache has left, distances are wrong.
     """
     model, tokenizer = load_model(EvictingAttention)
-    passages, sizes = cut_passages(tokenizer, PASSAGES, LENGTH), CacheSizes.of(model)
-    rows = []
+    passages, rows = cut_passages(tokenizer, PASSAGES, LENGTH), []
     for counted, sinks in product((True, False), SINKS):
         found = [
             compare_logits(
@@ -491,15 +440,14 @@ def decoding_eviction() -> dict:
             for ids in passages
         ]
         rows.append({"sinks": sinks, "counted": counted} | average_rows(found))
-    share = (KEPT + SINKS[-1]) / LENGTH
-    return {"rows": rows, "share": share, "bytes": sizes.bytes_per_token * LENGTH}
+    return {"rows": rows}
 
 
 POSITIONS = (128, 512, 2048, 8192)
 STEP_ROUNDS = 7
 
 
-@recorded(on_cpu=True, seeds=[0], positions=POSITIONS, **SMOLLM2)
+@recorded(seeds=[0], positions=POSITIONS, **SMOLLM2)
 def decoding_steps() -> dict:
     """Record the time of one step against the bytes that it reads, over the length."""
     model, _ = load_model()
@@ -534,7 +482,7 @@ LITE = LatentSizes(2048, heads=16, latent=512, content=128, rotary=64, value=128
 LATENT_KEYS, LATENT_QUERIES, LATENT_ROUNDS = 1024, (1, 4, 16, 64, 256), 5
 
 
-@recorded(on_cpu=True, seeds=[0], keys=LATENT_KEYS, heads=LITE.heads)
+@recorded(seeds=[0], keys=LATENT_KEYS, heads=LITE.heads)
 def decoding_latent() -> dict:
     """Record the times of MLA's two forms over the number of new symbols."""
     H, Z, K = LITE.heads, LITE.latent, LATENT_KEYS
@@ -552,5 +500,5 @@ def decoding_latent() -> dict:
         }
         taken = time_calls(calls, LATENT_ROUNDS, clock=time.process_time)
         ms = {name: list_quartiles(1000 * y for y in x) for name, x in taken.items()}
-        rows.append({"queries": T, "ms": ms, "products": LITE.count_products(T, K)})
+        rows.append({"queries": T, "ms": ms})
     return {"rows": rows}

@@ -7,7 +7,7 @@ rate only. Held-out measures are taken on other data than the validation loss.
 Axes: B batch, H heads, T positions, N pairs
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from attnbook.data.libreoffice import encode_characters
 from attnbook.models.devices import use_seed
-from attnbook.models.recurrent import count_parameters
 from attnbook.training.language_modeling import compute_held_out_loss, cut_windows
 from attnbook.training.loop import (
     IGNORED_TARGET,
@@ -59,27 +58,15 @@ class Study:
     measure: Callable[[MixerModel], dict[str, Any]]
 
 
-def build_model(study: Study, method: str, seed: int) -> MixerModel:
-    with use_seed(seed):
-        return MixerModel(study.symbols, method)
-
-
 def train_and_measure(study: Study, method: str, rate: float, seed: int) -> dict:
-    """Return a row: the training, its validation loss, its measures.
-
-    The seed is that of the weights and batches.
-    """
-    model = build_model(study, method, seed)
+    """Return a row: the training, its validation loss, its measures."""
+    with use_seed(seed):
+        model = MixerModel(study.symbols, method)
     rng = torch.Generator().manual_seed(seed)
-
-    def compute_loss(batch: Batch) -> Tensor:
-        ids, wanted = batch
-        return compute_next_token_loss(model(ids), wanted)
-
     optimize(
         torch.optim.Adam(model.parameters(), lr=rate),
         (study.draw(rng) for _ in range(study.steps)),
-        compute_loss,
+        lambda batch: compute_next_token_loss(model(batch[0]), batch[1]),
         lambda step: rate * compute_rate_factor((step + 1) / study.steps, WARMUP),
         CLIP,
     )
@@ -98,12 +85,8 @@ def train_method(study: Study, method: str) -> list[dict]:
     return [{**row, "chosen": row["rate"] == best} for row in rows]
 
 
-def train_all(study: Study, methods: Iterable[str]) -> dict:
-    """Return a row for each training of all methods, equally large."""
-    sizes = {x: count_parameters(build_model(study, x, 0)) for x in methods}
-    if max(sizes.values()) > 1.001 * min(sizes.values()):
-        raise ValueError(f"the methods have different numbers of parameters: {sizes}")
-    return {"rows": [row for method in sizes for row in train_method(study, method)]}
+def train_all(study: Study) -> dict:
+    return {"rows": [row for method in MIXERS for row in train_method(study, method)]}
 
 
 KEYS, VALUES = 128, 64
@@ -183,7 +166,7 @@ def efficient_recall() -> dict:
     """
     chance = {"a value of the sequence": [*map(compute_guessing_accuracy, PAIRS)]}
     more = {"chance": chance, "state_numbers": count_state_numbers()}
-    return train_all(RECALL, MIXERS) | more
+    return train_all(RECALL) | more
 
 
 def count_state_numbers() -> dict[str, list[int]]:
@@ -226,7 +209,7 @@ def efficient_copying() -> dict:
         al. (2024), section 3, https://arxiv.org/abs/2402.01032; the experiment is
         ours.
     """
-    return train_all(COPYING, MIXERS)
+    return train_all(COPYING)
 
 
 TEXT_LENGTH, TEXT_BATCH, TEXT_STEPS, TEXT_TESTED = 256, 8, 400, 128
@@ -249,4 +232,4 @@ def efficient_language_model() -> dict:
         lambda model: compute_held_out_loss(model, "valid", TEXT_LENGTH, TEXT_TESTED),
         measure_losses,
     )
-    return train_all(study, MIXERS)
+    return train_all(study)

@@ -5,6 +5,7 @@ Axes: T positions
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import partial
 from unittest import mock
 
@@ -50,15 +51,12 @@ def replace_code(name: str, function: Callable) -> Callable:
 @contextmanager
 def change_weights(model: ModernDecoder, change: Callable) -> Iterator[None]:
     """Change the weights of all attention layers, and undo it."""
-    layers = [block.attention for block in model.blocks]
-    kept = [{k: v.clone() for k, v in layer.state_dict().items()} for layer in layers]
-    rng = torch.Generator().manual_seed(0)
+    kept, rng = deepcopy(model.state_dict()), torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for layer in layers:
-            change(layer, rng)
+        for block in model.blocks:
+            change(block.attention, rng)
         yield
-    for layer, state in zip(layers, kept, strict=True):
-        layer.load_state_dict(state)
+    model.load_state_dict(kept)
 
 
 def unscale(layer: RotaryAttention, rng: torch.Generator) -> None:

@@ -6,7 +6,7 @@ Axes: B batch, T positions, S items, H query heads, G groups, D width of a head,
 
 from collections.abc import Callable
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain
 
 import torch
 import torch.nn.functional as F
@@ -34,9 +34,9 @@ COUNTS = (1, 2, 4, 8, 16, 32, 64)
 WIDTH = 64
 
 
-def build_model(seed: int, heads: int, **settings) -> task.AssociativeRecallModel:
+def build_model(seed: int, heads: int) -> task.AssociativeRecallModel:
     with use_seed(seed):
-        return task.AssociativeRecallModel(heads, **settings)
+        return task.AssociativeRecallModel(heads)
 
 
 def measure_error(model: task.AssociativeRecallModel, **tables) -> float:
@@ -185,7 +185,6 @@ def prune_greedily(
 
 
 def prune_pronunciation(seed: int, heads: int = 8) -> dict:
-    """Return what removing heads costs a word-to-phoneme model."""
     model, data, _ = load_trained(f"cmudict_heads_{heads}_{seed}")
 
     def measure(pairs) -> float:
@@ -201,7 +200,6 @@ def prune_pronunciation(seed: int, heads: int = 8) -> dict:
 
 
 def prune_lookups(seed: int, heads: int = 8) -> dict:
-    """Return what removing heads costs a model of several lookups."""
     model = build_model(seed, heads)
     train(model, STEPS, seed)
     choose = partial(measure_error, model, seed=CHOICE_SEED)
@@ -226,7 +224,7 @@ def heads_pruning() -> dict:
 
 
 NAMES, COLORS, PROJECTION_WIDTH, BATCH, RATE = 8, 5, 32, 64, 5e-3
-PROJECTION_STEPS, PROJECTION_SEEDS = (1000, 4000), range(5)
+PROJECTION_STEPS, PROJECTION_SEEDS = 4000, range(5)
 
 
 def flip_half_of_key(
@@ -251,25 +249,20 @@ PROJECTIONS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
 
 
 def train_relation(version: str, relation: str, seed: int) -> dict[str, list[float]]:
-    """Train one version on one relation; return its errors after some steps."""
     with use_seed(seed):
         model = RelationModel(NAMES, COLORS, PROJECTION_WIDTH, PROJECTIONS[version])
     rng = torch.Generator().manual_seed(seed)
     held_out = draw(relation, 1000, torch.Generator().manual_seed(1000 + seed))
-    optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
 
     def compute_loss(batch: RelationBatch) -> torch.Tensor:
         logits = model(batch.names, batch.colors)
         return F.cross_entropy(logits.flatten(0, 1), batch.answer.flatten())
 
-    errors: list[float] = []
-    for before, after in pairwise((0, *PROJECTION_STEPS)):
-        batches = (draw(relation, BATCH, rng) for _ in range(after - before))
-        optimize(optimizer, batches, compute_loss)
-        with torch.no_grad():
-            logits = model(held_out.names, held_out.colors)
-        errors.append(float((logits.argmax(-1) != held_out.answer).double().mean()))
-    return {"errors": errors}
+    batches = (draw(relation, BATCH, rng) for _ in range(PROJECTION_STEPS))
+    optimize(torch.optim.Adam(model.parameters(), lr=RATE), batches, compute_loss)
+    with torch.no_grad():
+        logits = model(held_out.names, held_out.colors)
+    return {"errors": [float((logits.argmax(-1) != held_out.answer).double().mean())]}
 
 
 def draw(relation: str, count: int, rng: torch.Generator) -> RelationBatch:

@@ -40,8 +40,6 @@ from attnbook.training.language_modeling import (
     train_language_model,
 )
 from workshop.experiments.record import (
-    experiment,
-    record_results,
     recorded,
     round_to_half,
     save_weights,
@@ -51,23 +49,19 @@ from workshop.experiments.record import (
 SEEDS = (0, 1, 2)
 
 
-@experiment
+@recorded(
+    seeds=[0], **vars(RECIPE), parameters=count_parameters(build_character_model())
+)
 def language_model() -> dict:
     """Record the test loss of the model, and keep its weights."""
     model = build_character_model()
-
-    def run() -> dict:
-        train_language_model(model, RECIPE, 0)
-        round_to_half(model)
-        return {
-            "test_loss": compute_held_out_loss(model, "test", RECIPE.window),
-            "guesses": compute_guessing_losses("test"),
-        }
-
-    size = {"parameters": count_parameters(model)}
-    made = record_results(RECORD_NAME, [0], run, **vars(RECIPE), **size)
+    train_language_model(model, RECIPE, 0)
+    round_to_half(model)
     save_weights(model, RECORD_NAME)
-    return made
+    return {
+        "test_loss": compute_held_out_loss(model, "test", RECIPE.window),
+        "guesses": compute_guessing_losses("test"),
+    }
 
 
 RESIDUALS = {"pre": PreNorm, "post": PostNorm}
@@ -76,7 +70,6 @@ NORM_STEPS, NORM_RATE, MEAN = 160, 3e-3, 10
 
 
 def train_with_norm(norm: str, blocks: int, warmup: float, seed: int) -> dict:
-    """Train once: the loss, and the norms of the first step's gradients."""
     size = Size(32, 4, 128, blocks, residual=RESIDUALS[norm])
     model = build_character_model(seed, size)
     losses: list[float] = []
@@ -129,15 +122,6 @@ VARIANTS: dict[str, Callable[[int, int], MultiHeadAttention]] = {
 STABILITY_RATES, STABILITY_STEPS, STABILITY_EVERY = (3e-3, 3e-2, 1e-1), 200, 10
 
 
-def build_variant(variant: str, seed: int) -> LanguageModel:
-    model = build_character_model(seed, STABILITY_SIZE)
-    with use_seed(seed):
-        sizes = STABILITY_SIZE.width, STABILITY_SIZE.heads
-        for block in model.blocks:
-            block.attention = VARIANTS[variant](*sizes)
-    return model
-
-
 @torch.no_grad()
 def measure_scores(model: LanguageModel) -> dict[str, list[float]]:
     read, _ = cut_windows("valid", 97 * torch.arange(32), 64)
@@ -159,7 +143,10 @@ def measure_scores(model: LanguageModel) -> dict[str, list[float]]:
 
 
 def train_variant(variant: str, rate: float, seed: int) -> dict:
-    model = build_variant(variant, seed)
+    model, size = build_character_model(seed, STABILITY_SIZE), STABILITY_SIZE
+    with use_seed(seed):
+        for block in model.blocks:
+            block.attention = VARIANTS[variant](size.width, size.heads)
     seen: list[dict] = []
     recent: list[float] = []
 

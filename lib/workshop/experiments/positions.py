@@ -153,27 +153,23 @@ def draw_batch(task: str, rng: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def train(
-    task: str,
-    method: str,
-    seed: int,
-    steps: int,
-    prepare: Callable[[AttentionOnlyTransformer], None] = lambda model: None,
+    task: str, method: str, seed: int, rates: Float[Tensor, "P"] | None = None
 ) -> AttentionOnlyTransformer:
-    """Return a trained model; the rate falls along a straight line to 0."""
+    """Return a trained model; the learning rate falls linearly to 0.
+
+    With `rates`, these are the frequencies of its rotations.
+    """
+    steps = STEPS[task]
     symbols = SYMBOLS + 1 if task == "copy" else encode_characters("train")[1]
     with use_seed(seed):
         model = AttentionOnlyTransformer(symbols, method)
-    prepare(model)
+    if rates is not None:
+        model.rescale(rates)
     rng = torch.Generator().manual_seed(seed)
-
-    def compute_loss(batch: tuple[Tensor, Tensor]) -> Tensor:
-        text, wanted = batch
-        return compute_next_token_loss(model(text), wanted)
-
     optimize(
         torch.optim.Adam(model.parameters(), lr=RATE),
         (draw_batch(task, rng) for _ in range(steps)),
-        compute_loss,
+        lambda batch: compute_next_token_loss(model(batch[0]), batch[1]),
         lambda step: RATE * (1 - step / steps),
     )
     return model
@@ -206,8 +202,6 @@ def measure_reading_loss(model: nn.Module, length: int, count: int = 128) -> flo
 TIMES, SEEDS = (1, 2, 4, 8), (0, 1, 2)
 STEPS = {"copy": 2500, "text": 1200}
 MEASURES = {"copy": measure_copying_error, "text": measure_reading_loss}
-
-
 # What is done to a model trained with rotary positions before it reads texts
 # that are s times longer: its frequencies.
 SCALINGS = {"interpolated": interpolate_positions, "ntk-aware": scale_ntk_aware}
@@ -224,8 +218,7 @@ def measure(task: str, model: AttentionOnlyTransformer, rates=None) -> list[floa
 
 
 def train_and_measure(task: str, method: str, seed: int) -> dict[str, list[float]]:
-    """Train once and measure; rotary positions with every scaling method."""
-    model = train(task, method, seed, STEPS[task])
+    model = train(task, method, seed)
     found = {method: measure(task, model)}
     if method == "rope":
         for name, scale in SCALINGS.items():
@@ -276,9 +269,7 @@ def rescale_part(part: str, factor: int) -> Float[Tensor, "P"]:
 
 
 def train_with_setting(task: str, setting: str, seed: int) -> dict[str, list[float]]:
-    """Train once and measure at every length; the usual base rescaled, too."""
-    rates = SETTINGS[setting]
-    model = train(task, "rope", seed, STEPS[task], lambda x: x.rescale(rates))
+    model = train(task, "rope", seed, SETTINGS[setting])
     found = {setting: measure(task, model)}
     if setting == USUAL:
         found["llama-3"] = measure(
@@ -286,8 +277,9 @@ def train_with_setting(task: str, setting: str, seed: int) -> dict[str, list[flo
         )
         for part in PARTS:
             model.rescale(rescale_part(part, 2))
-            errors = [MEASURES[task](model, LENGTH * times) for times in (1, 2)]
-            found[f"{part} halved"] = errors
+            found[f"{part} halved"] = [
+                MEASURES[task](model, LENGTH * times) for times in (1, 2)
+            ]
     return found
 
 

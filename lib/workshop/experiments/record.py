@@ -10,8 +10,9 @@ import importlib
 import json
 import pkgutil
 import platform
+import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import wraps
@@ -28,31 +29,19 @@ from attnbook.models.recurrent import count_parameters
 from attnbook.records import RECORDS, WEIGHTS
 from attnbook.training.loop import Trainer, find_rank
 from attnbook.training.run import Run
-from workshop.experiments.scoring import make_validation_metrics, score_test_set
+from attnbook.training.tasks import Task
+from workshop.experiments.scoring import score_test_set
 
 CPU = torch.device("cpu")
 EXPERIMENTS: dict[str, Callable[[], dict]] = {}
 RUNS: dict[str, Run] = {}
 
 
-def experiment(function: Callable[[], dict]) -> Callable[[], dict]:
-    """Register a function, which writes its record, as the experiment of its name."""
-    refuse_second_name(function.__name__)
-    EXPERIMENTS[function.__name__] = function
-    return function
-
-
-def register_runs(runs: Mapping[str, Run]) -> None:
-    """Register training runs by the names of their records."""
-    for name, run in runs.items():
-        refuse_second_name(name)
-        RUNS[name] = run
-
-
-def refuse_second_name(name: str) -> None:
-    """Raise a ValueError if an experiment has this name already."""
+def register(name: str, run: Any, kind: dict[str, Any]) -> None:
+    """Give a run its name, in EXPERIMENTS or RUNS; a ValueError if it is taken."""
     if name in EXPERIMENTS or name in RUNS:
         raise ValueError(f"two experiments are named {name!r}")
+    kind[name] = run
 
 
 def find_experiments() -> list[str]:
@@ -65,63 +54,54 @@ def find_experiments() -> list[str]:
 
 
 def recorded(
-    seeds: Iterable[int], **settings: Any
+    seeds: Iterable[int], threads: int = 1, **settings: Any
 ) -> Callable[[Callable[[], dict]], Callable[[], dict]]:
     """Register a function that measures as the experiment of its name.
 
     Called, it measures and writes its record as well; `seeds` are those that the
-    results depend on, and `settings` the others of `record_results`.
+    results depend on, and `settings` more fields of the record.
     """
 
     def decorate(measure: Callable[[], dict]) -> Callable[[], dict]:
-        @experiment
+        name = measure.__name__
+
         @wraps(measure)
         def run() -> dict:
-            return record_results(measure.__name__, seeds, measure, **settings)
+            torch.set_num_threads(threads)
+            wall, cpu = time.perf_counter(), time.process_time()
+            results = measure()
+            more = {"threads": threads, **settings}
+            more["wall_s"] = time.perf_counter() - wall
+            more["cpu_s"] = time.process_time() - cpu
+            made = make_record(name, [*seeds], results, **more)
+            write_record(made)
+            return made
 
+        register(name, run, EXPERIMENTS)
         return run
 
     return decorate
 
 
-def record_results(
-    name: str,
-    seeds: Iterable[int],
-    measure: Callable[[], dict],
-    threads: int = 1,
-    **more,
-) -> dict:
-    """Measure on some threads, write the record with `more` fields, and return it."""
-    torch.set_num_threads(threads)
-    wall, cpu = time.perf_counter(), time.process_time()
-    results = measure()
-    more = {"threads": threads, **more, "wall_s": time.perf_counter() - wall}
-    more["cpu_s"] = time.process_time() - cpu
-    made = make_record(name, [*seeds], results, **more)
-    write_record(made)
-    return made
+def train_run(
+    run: Run, progress: bool = False, device: torch.device = CPU
+) -> tuple[Task, nn.Module, list[dict]]:
+    data, model = run.data(), run.model().to(device)
+    train = data.encode(data.splits.train[:: run.every])
+    trainer = Trainer(model, train, data.encode(data.splits.valid), run.recipe)
+    return data, model, trainer.run(progress)
 
 
 def record_run(name: str, progress: bool = True, device: torch.device = CPU) -> dict:
     """Train a run on a device and score it on the CPU."""
     run = RUNS[name]
     torch.set_num_threads(1)
-    data, model = run.data(), run.model().to(device)
-    trainer = Trainer(
-        model,
-        data.encode(data.splits.train[:: run.every]),
-        data.encode(data.splits.valid),
-        run.recipe,
-        make_validation_metrics(run.task, data),
-    )
-    history = trainer.run(progress)
+    data, model, history = train_run(run, progress, device)
     round_to_half(model.cpu())
-    begun = time.process_time()
-    results = score_test_set(run.task, data, model, run.attention)
     made = make_record(
         name,
         [run.recipe.seed],
-        results,
+        score_test_set(run.task, data, model, run.attention),
         task=run.task,
         model={k: v for k, v in asdict(run).items() if k != "recipe"},
         recipe=asdict(run.recipe),
@@ -129,7 +109,6 @@ def record_run(name: str, progress: bool = True, device: torch.device = CPU) -> 
         parameters=count_parameters(model),
         wall_s=sum(h["wall_s"] for h in history),
         cpu_s=sum(h["cpu_s"] for h in history),
-        scoring_cpu_s=time.process_time() - begun,
         history=history,
     )
     write_record(made)
@@ -165,6 +144,10 @@ def sweep(measure: Callable[..., dict], **settings: Iterable) -> list[dict]:
     return rows
 
 
+def average_rows(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {key: statistics.mean(row[key] for row in rows) for key in rows[0]}
+
+
 def write_record(made: dict) -> Path:
     """Write a record beside the old one and move it; lists of numbers on one line.
 
@@ -196,7 +179,6 @@ def format_plain(value) -> str:
 
 
 def round_floats(value):
-    """Return the value with every float to 6 significant digits."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
@@ -207,7 +189,6 @@ def round_floats(value):
 
 
 def round_to_half(model: nn.Module) -> None:
-    """Round the weights to half precision, as they are stored."""
     model.load_state_dict({k: v.half().float() for k, v in model.state_dict().items()})
 
 
@@ -222,7 +203,6 @@ def save_weights(model: nn.Module, name: str) -> None:
 
 
 def read_processor_name() -> str:
-    """Return the name of this machine's processor, as far as it is told."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text().splitlines():

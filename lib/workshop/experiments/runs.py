@@ -1,16 +1,25 @@
 """The recorded training runs of the chapters: what is trained, and how."""
 
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import partial
 
-from attnbook.training.loop import Recipe, Trainer
+from attnbook.training.loop import Recipe
 from attnbook.training.run import Run
-from workshop.experiments.record import recorded, register_runs, sweep
-from workshop.experiments.scoring import make_validation_metrics
+from workshop.experiments import record
+from workshop.experiments.record import recorded, register, sweep, train_run
+from workshop.experiments.scoring import score_sequences
 
 
 def change_seed(run: Run, seed: int, **changes) -> Run:
     return replace(run, recipe=replace(run.recipe, seed=seed), **changes)
+
+
+def repeat(
+    name: str, run: Run, seeds: Iterable[int] = range(3), ship: Collection[int] = ()
+) -> dict[str, Run]:
+    """Return a run with every seed; `ship` has those whose weights are stored."""
+    return {f"{name}_{s}": change_seed(run, s, ship=s in ship) for s in seeds}
 
 
 # Word -> phoneme. The decoder without attention is wider, so that both models
@@ -62,21 +71,24 @@ VARIANTS = {
 DRAWN = ("general", "location", "predictive", "monotonic")
 LUONG_RUNS = {
     "libreoffice_luong_dot_0": replace(HELP, after=True, score="dot"),
-    **{
-        f"grammar_luong_{name}_{s}": change_seed(
-            SHORT_TALK, s, ship=s == 0 and name in DRAWN, **changes
-        )
-        for s in range(3)
-        for name, changes in VARIANTS.items()
-    },
-    **{f"cmudict_luong_general_{s}": change_seed(SHORT, s) for s in range(3)},
+    **repeat("cmudict_luong_general", SHORT),
 }
+for variant, changes in VARIANTS.items():
+    LUONG_RUNS |= repeat(
+        f"grammar_luong_{variant}",
+        replace(SHORT_TALK, **changes),
+        ship=[0] if variant in DRAWN else [],
+    )
+# On sentences longer than those trained on, the first three seeds of both scores
+# differ widely; chapter 3 compares six of each there.
+for score in ("dot", "general"):
+    run = replace(SHORT_TALK, score=score)
+    LUONG_RUNS |= repeat(f"grammar_further_{score}", run, (3, 4, 5))
 # Chapter 6: as many parameters whatever the number of heads.
-HEADS_RUNS = {
-    f"cmudict_heads_{heads}_{s}": change_seed(SHORT, s, heads=heads, ship=heads == 8)
-    for s in range(3)
-    for heads in (1, 4, 8, 16)
-}
+HEADS_RUNS = {}
+for heads in (1, 4, 8, 16):
+    run, ship = replace(SHORT, heads=heads), range(3 if heads == 8 else 0)
+    HEADS_RUNS |= repeat(f"cmudict_heads_{heads}", run, ship=ship)
 # Chapter 9: the leaderboard. Chapters 1 and 2 have no attention and Bahdanau's.
 BLOCKS = {"after": False, "score": "additive", "blocks": 2, "heads": 4}
 SPELL_BLOCKS = replace(SPELL, embedding=88, hidden=352, **BLOCKS)
@@ -84,55 +96,34 @@ TALK_BLOCKS = replace(TALK, embedding=64, hidden=256, **BLOCKS)
 # A recurrent encoder and decoder, chapter 6's heads between them.
 HYBRID = replace(SPELL, encoder=92, decoder=184, heads=4, **LUONG)
 SPELL_LUONG = replace(SPELL, decoder=220, **LUONG)
-# More time, for chapter 2's model and the Transformer.
-PAIR = {"attention": SPELL, "transformer": SPELL_BLOCKS}
+LONGER = replace(SPELL.recipe, epochs=14)
 LEADER_RUNS = {
-    **{f"cmudict_luong_{s}": change_seed(SPELL_LUONG, s) for s in range(2)},
-    **{f"cmudict_hybrid_{s}": change_seed(HYBRID, s) for s in range(2)},
-    **{
-        f"cmudict_transformer_{s}": change_seed(SPELL_BLOCKS, s, ship=s == 0)
-        for s in range(3)
-    },
-    **{
-        f"cmudict_{name}_twice_0": replace(run, recipe=replace(run.recipe, epochs=14))
-        for name, run in PAIR.items()
-    },
+    **repeat("cmudict_luong", SPELL_LUONG, range(2)),
+    **repeat("cmudict_hybrid", HYBRID, range(2)),
+    **repeat("cmudict_transformer", SPELL_BLOCKS, ship=[0]),
+    # More time, for chapter 2's model and the Transformer.
+    "cmudict_attention_twice_0": replace(SPELL, recipe=LONGER),
+    "cmudict_transformer_twice_0": replace(SPELL_BLOCKS, recipe=LONGER),
     "libreoffice_transformer_0": replace(HELP, embedding=132, hidden=528, **BLOCKS),
-    **{
-        f"grammar_transformer_{s}": change_seed(TALK_BLOCKS, s, ship=s == 0)
-        for s in range(3)
-    },
+    **repeat("grammar_transformer", TALK_BLOCKS, ship=[0]),
 }
 
 RUNS = {
-    **{f"cmudict_attention_{s}": change_seed(SPELL, s, ship=s == 0) for s in range(3)},
-    **{
-        f"cmudict_fixed_{s}": change_seed(SPELL_FIXED, s, ship=s == 0) for s in range(3)
-    },
+    **repeat("cmudict_attention", SPELL, ship=[0]),
+    **repeat("cmudict_fixed", SPELL_FIXED, ship=[0]),
     "libreoffice_attention_0": HELP,
     "libreoffice_fixed_0": HELP_FIXED,
-    **{f"grammar_attention_{s}": change_seed(TALK, s) for s in range(3)},
+    **repeat("grammar_attention", TALK, ship=range(3)),
     "grammar_fixed_0": TALK_FIXED,
     # One direction only, the word as it is or reversed, in fewer epochs.
-    **{
-        f"cmudict_{way}_{s}": change_seed(
-            replace(ONE_WAY, backwards=way == "backward"), s
-        )
-        for way in ("forward", "backward")
-        for s in range(2)
-    },
+    **repeat("cmudict_forward", ONE_WAY, range(2)),
+    **repeat("cmudict_backward", replace(ONE_WAY, backwards=True), range(2)),
     **LUONG_RUNS,
     **HEADS_RUNS,
     **LEADER_RUNS,
-    # On sentences longer than those trained on, the first three seeds of both
-    # scores differ widely; chapter 3 compares six of each there.
-    **{
-        f"grammar_further_{score}_{seed}": change_seed(SHORT_TALK, seed, score=score)
-        for score in ("dot", "general")
-        for seed in (3, 4, 5)
-    },
 }
-register_runs(RUNS)
+for name, run in RUNS.items():
+    register(name, run, record.RUNS)
 
 
 MODELS = {"Bahdanau": SPELL, "Transformer": SPELL_BLOCKS}
@@ -142,25 +133,17 @@ SETTINGS = {"every": EVERY, "epochs": EPOCHS}
 
 
 def train_and_score(run: Run, rate: float, size: int, seed: int) -> dict:
-    """Train once on the budget; return loss and errors on held-out words."""
     recipe = replace(run.recipe, epochs=EPOCHS, rate=rate, size=size)
     run = change_seed(replace(run, recipe=recipe), seed, every=EVERY)
-    data, model = run.data(), run.model()
-    trainer = Trainer(
-        model,
-        data.encode(data.splits.train[:: run.every]),
-        data.encode(data.splits.valid),
-        run.recipe,
-    )
-    history = trainer.run(progress=False)
+    data, model, history = train_run(run)
+    found = score_sequences(data, model, data.splits.valid[:1000])
     return {
         "valid_loss": min(epoch["valid_loss"] for epoch in history),
-        **make_validation_metrics(run.task, data)(model),
+        "valid_sequence_error": found["sequence_error"],
     }
 
 
 def sweep_speller(name: str) -> dict:
-    """Train a model with every setting, and again with the best one."""
     train = partial(train_and_score, MODELS[name])
     rows = sweep(train, rate=RATES, size=SIZES, seed=(0,))
     best = min(rows, key=lambda row: row["valid_loss"])

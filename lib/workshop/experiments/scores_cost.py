@@ -44,7 +44,6 @@ STEPS = {
 
 
 def make_score_call(name: str, size: Sequence[int]) -> Callable:
-    """Return a function that computes one score of the same random numbers."""
     B, T, S, D, A = size
     rng = torch.Generator().manual_seed(0)
     query = torch.randn(B, T, D, generator=rng)
@@ -81,14 +80,8 @@ def measure_peak(name: str, size: Sequence[int]) -> dict[str, float]:
 
 
 def measure_peak_in_process(name: str) -> dict[str, float]:
-    """Return `measure_peak` of a page, measured in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "workshop.experiments.scores_cost", name],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout)
+    command = [sys.executable, "-m", "workshop.experiments.scores_cost", name]
+    return json.loads(subprocess.check_output(command))
 
 
 def make_training_step(name: str) -> Callable:

@@ -5,7 +5,7 @@ Source: intervals by the bootstrap of Koehn (2004), section 3,
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -22,25 +22,6 @@ from attnbook.training.tasks import (
 
 # English words of a test sentence: the shortest and the longest of each bucket.
 LENGTH_BUCKETS = ((3, 9), (10, 19), (20, 29), (30, 39), (40, 50))
-
-
-def make_validation_metrics(name: str, data: Task) -> Callable[[nn.Module], dict]:
-    """Return a function that scores a model on held-out pairs."""
-    pairs = data.splits.valid[: 300 if name == "libreoffice" else 1000]
-
-    def measure(model: nn.Module) -> dict:
-        decoded = [data.targets.decode(f.ids) for f in data.generate(model, pairs)]
-        if name == "libreoffice":
-            outputs = [libreoffice.join_pieces(s) for s in decoded]
-            wanted = [libreoffice.join_pieces(p.target) for p in pairs]
-            return {"valid_bleu": bleu(outputs, wanted)}
-        table = count_errors_by_length(decoded, pairs)
-        return {
-            "valid_sequence_error": compute_error_rate(table),
-            "valid_symbol_error": compute_error_rate(table, of="edits"),
-        }
-
-    return measure
 
 
 def score_test_set(name: str, data: Task, model: nn.Module, attention: bool) -> dict:

@@ -16,7 +16,7 @@ Axes: B batch, L layers, H heads, G groups, T positions, R the queries among the
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -47,9 +47,6 @@ from attnbook.models.pretrained import (
 )
 from workshop.experiments.record import recorded
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
 # What a record says of the model.
 SMOLLM2 = {
     "model": f"SmolLM2-135M-Instruct, Q4_1, from {PACKAGE}, Apache-2.0",
@@ -63,9 +60,8 @@ TRAINING = (350, 750)
 MAPS = 1200
 
 
-def load_model(
-    attention: type[RotaryAttention] = RotaryAttention,
-) -> tuple[ModernDecoder, "Tokenizer"]:
+def load_model(attention: type[RotaryAttention] = RotaryAttention):
+    """Return the model and its tokenizer."""
     return load_smollm2(attention), load_smollm2_tokenizer()
 
 
@@ -73,26 +69,15 @@ def read_lines() -> list[str]:
     return [pair.source[0] for pair in libreoffice.load_text().train]
 
 
-def list_sections(lines: int, count: int) -> list[int]:
-    return [i * lines // count for i in range(count)]
-
-
-def cut_passage(
-    tokenizer: "Tokenizer", lines: list[str], start: int, length: int
-) -> Int[Tensor, "T"]:
-    """Return the first symbols of the text that starts at a line."""
-    # No line has fewer than 3 words, so `length` symbols need fewer lines.
-    text = "\n".join(lines[start : start + length // 3 + 1])
-    return torch.tensor(tokenizer.encode(text).ids[:length])
-
-
 def cut_passages(
-    tokenizer: "Tokenizer", count: int, length: int, after: int = 0
+    tokenizer, count: int, length: int, after: int = 0
 ) -> list[Int[Tensor, "T"]]:
-    """Return passages that start some lines after the beginnings of sections."""
+    """Return the beginnings of the text some lines after the start of each section."""
     lines = read_lines()
-    starts = [i + after for i in list_sections(len(lines), count)]
-    return [cut_passage(tokenizer, lines, start, length) for start in starts]
+    starts = [i * len(lines) // count + after for i in range(count)]
+    # No line has fewer than 3 words, so `length` symbols need fewer lines.
+    texts = ["\n".join(lines[i : i + length // 3 + 1]) for i in starts]
+    return [torch.tensor(tokenizer.encode(text).ids[:length]) for text in texts]
 
 
 START = 0  # <|endoftext|>, which separates the texts in pre-training
@@ -107,23 +92,27 @@ def draw_tokens(seed: int, count: int, symbols: int) -> Int[Tensor, " N"]:
     return order[:count] + SPECIAL
 
 
-def draw_repeated(seed: int, count: int, symbols: int) -> Int[Tensor, " T"]:
-    tokens = draw_tokens(seed, count, symbols)
-    return torch.cat([torch.tensor([START]), tokens, tokens])
-
-
-def draw_unrepeated(seed: int, count: int, symbols: int) -> Int[Tensor, " T"]:
-    """Return the same first copy, followed by other random tokens."""
+def draw_copies(
+    seed: int, count: int, symbols: int, repeated: bool = True
+) -> Int[Tensor, " T"]:
+    """Return two copies, or the first one and other random tokens."""
     tokens = draw_tokens(seed, 2 * count, symbols)
-    return torch.cat([torch.tensor([START]), tokens])
+    if repeated:
+        tokens = tokens[:count].repeat(2)
+    return F.pad(tokens, (1, 0), value=START)
 
 
 def draw_batches(
-    seed: int, symbols: int, each: int, draw=draw_repeated
+    seed: int, symbols: int, each: int, repeated: bool = True
 ) -> list[Int[Tensor, "B T"]]:
     """Return one batch for each length; sequence i has the seed `seed` + i."""
     return [
-        torch.stack([draw(seed + n * each + i, N, symbols) for i in range(each)])
+        torch.stack(
+            [
+                draw_copies(seed + n * each + i, N, symbols, repeated)
+                for i in range(each)
+            ]
+        )
         for n, N in enumerate(LENGTHS)
     ]
 
@@ -191,7 +180,6 @@ def measure_text(model: ModernDecoder, ids: Int[Tensor, "B T"]) -> Float[Tensor,
 
 
 PAGE = 16  # keys of a block, in which a GPU would read them
-CHUNK = 256  # queries
 
 
 class Layer(NamedTuple):
@@ -201,44 +189,17 @@ class Layer(NamedTuple):
     x: Tensor
     query: Tensor
     key: Tensor
-    rows: Tensor
     causal: Tensor
 
-    def compute_weights(self) -> Float[Tensor, "B H R T"]:
+    def compute_weights(self) -> Float[Tensor, "B H T T"]:
         scores = grouped_scores(self.query, self.key)
         return scores.masked_fill_(~self.causal, -torch.inf).softmax(-1)
-
-    def at(self, rows: Int[Tensor, "R"]) -> "Layer":
-        return self._replace(
-            query=self.query[:, :, rows], rows=rows, causal=self.causal[rows]
-        )
 
 
 Selection = Callable[[Layer], Tensor]
 
 
-def select_in_chunks(select: Selection, size: int = CHUNK) -> Selection:
-    """Return the same selection, computed for some queries at a time."""
-
-    def select_chunks(layer: Layer) -> Tensor:
-        T = layer.key.shape[2]
-        if len(layer.rows) != T:
-            return select(layer)
-        parts = []
-        for rows in layer.rows.split(size):
-            end = int(rows[-1]) + 1
-            chunk = layer.at(rows)._replace(
-                x=layer.x[:, :end],
-                key=layer.key[:, :, :end],
-                causal=layer.causal[rows, :end],
-            )
-            parts.append(F.pad(select(chunk), (0, T - end)))
-        return torch.cat(parts, dim=-2)
-
-    return select_chunks
-
-
-def select_all(layer: Layer) -> Bool[Tensor, "R T"]:
+def select_all(layer: Layer) -> Bool[Tensor, "T T"]:
     return layer.causal
 
 
@@ -256,10 +217,8 @@ class SelectedAttention(RotaryAttention):
         mask: Bool[Tensor, "..."] | None = None,
     ) -> tuple[Float[Tensor, "B T C"], Cache]:
         query, key, value = self.project(x, x)
-        rows = torch.arange(x.shape[1], device=x.device)
-        causal = causal_mask(len(rows), len(rows), x.device)
-        layer = Layer(self.index, x, query, key, rows, causal)
-        kept = self.select(layer) & causal
+        causal = causal_mask(x.shape[1], x.shape[1], x.device)
+        kept = self.select(Layer(self.index, x, query, key, causal)) & causal
         shared = [
             y.repeat_interleave(self.heads // self.groups, dim=1) for y in (key, value)
         ]
@@ -286,12 +245,6 @@ def set_selection(model: ModernDecoder, select: Selection) -> None:
 
 
 @torch.no_grad()
-def compute_losses(model: ModernDecoder, ids: Int[Tensor, "T"]) -> Float[Tensor, "_"]:
-    half = len(ids) // 2
-    logits = compute_logits(model, model.embed(ids[None]), rows=slice(half, -1))[0]
-    return F.cross_entropy(logits, ids[half + 1 :], reduction="none")
-
-
 def measure_selection(
     model: ModernDecoder, passages: Sequence[Int[Tensor, "T"]], select: Selection
 ) -> dict:
@@ -299,91 +252,88 @@ def measure_selection(
     set_selection(model, select)
     losses, counts = [], []
     for ids in passages:
-        losses.append(float(compute_losses(model, ids).mean()))
+        half, x = len(ids) // 2, model.embed(ids[None])
+        logits = compute_logits(model, x, rows=slice(half, -1))[0]
+        found = F.cross_entropy(logits, ids[half + 1 :], reduction="none")
+        losses.append(float(found.mean()))
         counts.extend(block.attention.counts for block in model.blocks)
     mean = torch.stack(counts).mean(dim=0).tolist()
     return {"losses": losses} | dict(zip(("keys", "group_keys"), mean, strict=True))
 
 
-def measure_variants(model: ModernDecoder, passages, variants) -> list[dict]:
+def measure_variants(
+    model: ModernDecoder,
+    passages: Sequence[Int[Tensor, "T"]],
+    variants: Mapping[str, Selection],
+) -> list[dict]:
     return [
-        {"name": x.name} | measure_selection(model, passages, x.select)
-        for x in variants
+        {"name": name} | measure_selection(model, passages, select)
+        for name, select in variants.items()
     ]
 
 
 EVERY, SHARE = 4, 0.9  # of the queries of the second half, and of their weight
 
 
-class Variant(NamedTuple):
-    """A way to select keys: its name, and a function that returns the mask."""
-
-    name: str
-    select: Selection
-
-
-def keep_window(size: int, sinks: int, length: int) -> Variant:
+def keep_window(size: int, sinks: int, length: int) -> Selection:
     mask = masks.window(length, length, size) | masks.sinks(length, length, sinks)
-    name = f"window {size}, {sinks} sink{'' if sinks == 1 else 's'}"
-    return Variant(name, lambda layer: mask[layer.rows])
+    return lambda layer: mask
 
 
-def keep_in_chunks(name: str, select: Selection) -> Variant:
-    return Variant(name, select_in_chunks(select))
-
-
-def keep_top(count: int) -> Variant:
+def keep_top(count: int) -> Selection:
     """Return an oracle: the keys with the largest weights of each head."""
-    return keep_in_chunks(
-        f"oracle top {count}",
-        lambda layer: select_top_keys(layer.compute_weights(), layer.causal, count),
-    )
+    return lambda layer: select_top_keys(layer.compute_weights(), layer.causal, count)
 
 
-def keep_shared_top(count: int) -> Variant:
+def keep_shared_top(count: int) -> Selection:
     """Return an oracle for all heads: the largest mean weights."""
 
-    def select(layer: Layer) -> Bool[Tensor, "B 1 R T"]:
+    def select(layer: Layer) -> Bool[Tensor, "B 1 T T"]:
         mean = layer.compute_weights().mean(dim=1, keepdim=True)
         return select_top_keys(mean, layer.causal, count)
 
-    return keep_in_chunks(f"shared oracle top {count}", select)
+    return select
 
 
-def keep_top_blocks(count: int, size: int = PAGE) -> Variant:
+def keep_top_blocks(count: int) -> Selection:
     """Return an oracle: the blocks with the largest weights of each head."""
 
-    def select(layer: Layer) -> Bool[Tensor, "B H R T"]:
-        blocks = sum_over_blocks(layer.compute_weights(), size)
-        return select_top_blocks(blocks, layer.causal, count, size)
+    def select(layer: Layer) -> Bool[Tensor, "B H T T"]:
+        blocks = sum_over_blocks(layer.compute_weights(), PAGE)
+        return select_top_blocks(blocks, layer.causal, count, PAGE)
 
-    return keep_in_chunks(f"oracle {count} blocks of {size}", select)
+    return select
 
 
-def keep_mean_blocks(count: int, size: int = PAGE, first: int = 0) -> Variant:
+def keep_mean_blocks(count: int, size: int = PAGE, first: int = 0) -> Selection:
     """Return the blocks whose mean key has the largest product with a query.
 
     With `first` 1, the first block is always one of them.
     """
 
-    def select(layer: Layer) -> Bool[Tensor, "B H R T"]:
-        scores = score_mean_keys(layer.query, layer.key, size, layer.rows)
+    def select(layer: Layer) -> Bool[Tensor, "B H T T"]:
+        scores = score_mean_keys(layer.query, layer.key, size)
         scores[..., :first] = torch.inf
         return select_top_blocks(scores, layer.causal, count, size)
 
-    name = f"mean keys, {count} blocks of {size}"
-    return keep_in_chunks(name + (", the first among them" if first else ""), select)
+    return select
 
 
-def list_variants() -> list[Variant]:
-    return [
-        Variant("full", select_all),
-        *(keep_window(size, n, LENGTH) for size in (64, 256) for n in (0, 1, 4)),
-        *map(keep_top, (8, 32, 128)),
-        keep_top_blocks(8),
-        keep_mean_blocks(8),
-        keep_mean_blocks(8, first=1),
-    ]
+def list_variants() -> dict[str, Selection]:
+    return {
+        "full": select_all,
+        **{
+            f"window {size}, {name}": keep_window(size, count, LENGTH)
+            for size in (64, 256)
+            for count, name in ((0, "0 sinks"), (1, "1 sink"), (4, "4 sinks"))
+        },
+        **{f"oracle top {count}": keep_top(count) for count in (8, 32, 128)},
+        f"oracle 8 blocks of {PAGE}": keep_top_blocks(8),
+        f"mean keys, 8 blocks of {PAGE}": keep_mean_blocks(8),
+        f"mean keys, 8 blocks of {PAGE}, the first among them": keep_mean_blocks(
+            8, first=1
+        ),
+    }
 
 
 @torch.no_grad()
@@ -397,7 +347,7 @@ def count_keys_for_most_weight(model: ModernDecoder, ids: Int[Tensor, "T"]) -> d
     found: dict[str, list] = {"needed_keys": [], "needed_keys_without_first": []}
 
     def look(layer: Layer) -> Tensor:
-        weights = layer.at(rows).compute_weights()
+        weights = layer.compute_weights()[:, :, rows]
         rest = weights[..., 1:] / weights[..., 1:].sum(dim=-1, keepdim=True)
         for table, x in zip(found.values(), (weights, rest), strict=True):
             ordered = x.sort(dim=-1, descending=True).values
@@ -435,6 +385,7 @@ def smollm2_keys() -> dict:
 INDEXER_HEADS, INDEXER_SIZE = 4, 32
 BATCHES = 12  # of the queries of a passage: one step of the optimizer each
 INDEXER_RATE = 3e-3
+CHUNK = 256  # queries whose keys are selected at once
 SEED = 0
 
 
@@ -450,12 +401,13 @@ def train_indexers(
 
     def learn(layer: Layer) -> Bool[Tensor, "T T"]:
         weights, optimizer = layer.compute_weights(), optimizers[layer.number]
-        order = torch.randperm(len(layer.rows), generator=rng)
+        order = torch.randperm(len(layer.causal), generator=rng)
         for rows in order.chunk(BATCHES):
             with torch.enable_grad():
                 scores = indexers[layer.number](layer.x, rows)
-                wanted = weights[:, :, rows]
-                loss = compute_indexer_loss(scores, wanted, layer.causal[rows])
+                loss = compute_indexer_loss(
+                    scores, weights[:, :, rows], layer.causal[rows]
+                )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -469,12 +421,18 @@ def train_indexers(
     return indexers
 
 
-def keep_indexed(indexers: Sequence[LightningIndexer], count: int) -> Variant:
-    def select(layer: Layer) -> Bool[Tensor, "B 1 R T"]:
-        scores = indexers[layer.number](layer.x, layer.rows)
-        return select_top_keys(scores, layer.causal, count)[:, None]
+def keep_indexed(indexers: Sequence[LightningIndexer], count: int) -> Selection:
+    def select(layer: Layer) -> Bool[Tensor, "B 1 T T"]:
+        T, parts = layer.x.shape[1], []
+        # Many scores are 0: which of these keys are kept depends on the chunks.
+        for rows in torch.arange(T).split(CHUNK):
+            end = int(rows[-1]) + 1
+            scores = indexers[layer.number](layer.x[:, :end], rows)
+            chosen = select_top_keys(scores, layer.causal[rows, :end], count)
+            parts.append(F.pad(chosen, (0, T - end)))
+        return torch.cat(parts, dim=1)[:, None]
 
-    return keep_in_chunks(f"indexer top {count}", select)
+    return select
 
 
 @recorded(seeds=[SEED], **SMOLLM2)
@@ -500,11 +458,15 @@ def smollm2_indexer() -> dict:
     order = torch.randperm(len(training), generator=rng).tolist()
     indexers = train_indexers(model, [training[i] for i in order], SEED)
     measured = cut_passages(tokenizer, PASSAGES, LENGTH)
-    variants = [
-        *(keep_shared_top(32), keep_indexed(indexers, 32), keep_mean_blocks(2)),
-        *(keep_window(31, 1, LENGTH), keep_shared_top(128)),
-        *(keep_indexed(indexers, 128), keep_window(127, 1, LENGTH)),
-    ]
+    variants = {
+        "shared oracle top 32": keep_shared_top(32),
+        "indexer top 32": keep_indexed(indexers, 32),
+        f"mean keys, 2 blocks of {PAGE}": keep_mean_blocks(2),
+        "window 31, 1 sink": keep_window(31, 1, LENGTH),
+        "shared oracle top 128": keep_shared_top(128),
+        "indexer top 128": keep_indexed(indexers, 128),
+        "window 127, 1 sink": keep_window(127, 1, LENGTH),
+    }
     return {"variants": measure_variants(model, measured, variants)}
 
 
@@ -535,9 +497,9 @@ def describe_heads(
     return found | {"spread": spread[..., late].mean(-1)}
 
 
-def to_thousandths(weights: Float[Tensor, "T T"]) -> list[list[int]]:
-    """Return each query's weights on the keys up to its own, times 1,000."""
-    rounded = (weights * 1000).round().int().tolist()
+def round_causal(weights: Float[Tensor, "T T"], factor: int) -> list[list[int]]:
+    """Return each query's weights on the keys up to its own, times the factor."""
+    rounded = (weights * factor).round().int().tolist()
     return [row[: t + 1] for t, row in enumerate(rounded)]
 
 
@@ -563,15 +525,14 @@ def choose_heads(
 def smollm2_map() -> dict:
     """Record the weights of six different heads, and the mean of all heads."""
     model, tokenizer = load_model()
-    lines = read_lines()
-    start = list_sections(len(lines), PASSAGES)[MAP_SECTION] + MAPS
-    ids = cut_passage(tokenizer, lines, start, MAP_LENGTH)
+    start = MAP_SECTION * len(read_lines()) // PASSAGES + MAPS
+    ids = cut_passages(tokenizer, PASSAGES, MAP_LENGTH, MAPS)[MAP_SECTION]
     maps = collect_weights(model, ids[None])[:, 0]
     heads = choose_heads(describe_heads(maps, ids))
     for one in heads:
-        one["thousandths"] = to_thousandths(maps[one["layer"], one["head"]])
+        one["thousandths"] = round_causal(maps[one["layer"], one["head"]], 1000)
     mean = {"layer": None, "head": None, "kind": "mean"}
-    mean["thousandths"] = to_thousandths(maps.mean(dim=(0, 1)))
+    mean["thousandths"] = round_causal(maps.mean(dim=(0, 1)), 1000)
     example = {
         "title": f"sentences of LibreOffice's help, from line {start}",
         "tokens": [tokenizer.decode([i]) for i in ids.tolist()],

@@ -10,28 +10,22 @@ Axes: L layers, B sequences, H heads, G groups, T positions, P pairs of query an
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
-from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from attnbook.attention.multi_head import split_heads
-from attnbook.attention.self_attention import causal_mask
 from attnbook.data import libreoffice
 from attnbook.diagnose.heads import (
-    mark_duplicate_tokens,
-    mark_first_token,
     mark_induction,
-    mark_previous_token,
     score_duplicate_token,
     score_first_token,
     score_induction,
-    score_pattern,
     score_previous_token,
     uniform_causal_weights,
 )
@@ -39,7 +33,7 @@ from attnbook.models.hooks import Head, ablate_heads, patch_heads, record_heads
 from attnbook.models.modern_decoder import ModernDecoder, RotaryAttention
 from attnbook.positions.rotary import rotate
 from attnbook.records import read_record
-from workshop.experiments.record import recorded
+from workshop.experiments.record import average_rows, recorded
 from workshop.experiments.smollm2 import (
     EACH,
     LENGTHS,
@@ -50,30 +44,21 @@ from workshop.experiments.smollm2 import (
     compute_logits,
     cut_texts,
     draw_batches,
-    draw_repeated,
+    draw_copies,
     draw_tokens,
-    draw_unrepeated,
     list_block_inputs,
     load_model,
     measure_copying,
     measure_text,
     rank_heads,
+    round_causal,
 )
 
 SCORE_SEED = 0
-Pattern = Callable[[Int[Tensor, " T"]], Bool[Tensor, "T T"]]
-PATTERNS: dict[str, Pattern] = {
-    "previous": lambda ids: mark_previous_token(len(ids)),
-    "duplicate": mark_duplicate_tokens,
-    "induction": mark_induction,
-    "first": lambda ids: mark_first_token(len(ids)),
-}
 
 
-def tabulate(x: Tensor, digits: int = 4) -> Any:
-    if not x.dim():
-        return round(x.item(), digits)
-    return [tabulate(row, digits) for row in x]
+def tabulate(x: Tensor, digits: int = 4) -> list:
+    return x.double().round(decimals=digits).tolist()
 
 
 @recorded(seeds=[*range(SCORE_SEED, SCORE_SEED + EACH * len(LENGTHS))], **SMOLLM2)
@@ -87,28 +72,25 @@ def smollm2_heads() -> dict:
     Source: Olsson et al. (2022), https://arxiv.org/abs/2209.11895
     """
     model, _ = load_model()
-    found: dict[str, list[Tensor]] = {name: [] for name in (*PATTERNS, "control")}
-    chances = []
+    rows, chances = [], []
     for ids, other in zip(
         draw_batches(SCORE_SEED, model.config.symbols, EACH),
-        draw_batches(SCORE_SEED, model.config.symbols, EACH, draw_unrepeated),
+        draw_batches(SCORE_SEED, model.config.symbols, EACH, repeated=False),
         strict=True,
     ):
-        equal = uniform_causal_weights(ids.shape[1])
-        chances.append([score_pattern(equal, p(ids[0])) for p in PATTERNS.values()])
+        chance = score_heads(uniform_causal_weights(ids.shape[1]), ids[0])
+        chances.append({name: float(x) for name, x in chance.items()})
         weights, control = collect_weights(model, ids), collect_weights(model, other)
         for b, sequence in enumerate(ids):
-            for name, pattern in PATTERNS.items():
-                found[name].append(score_pattern(weights[:, b], pattern(sequence)))
-            marked = mark_induction(sequence)
-            found["control"].append(score_pattern(control[:, b], marked))
-    whole = {name: torch.stack(scores) for name, scores in found.items()}
-    chance = torch.tensor(chances, dtype=torch.double).mean(0).tolist()
+            row = score_heads(weights[:, b], sequence)
+            row["duplicate"] = score_duplicate_token(weights[:, b], sequence)
+            rows.append(row | {"control": score_induction(control[:, b], sequence)})
+    whole = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
     return {
-        "scores": {name: tabulate(whole[name].mean(0)) for name in PATTERNS},
+        "scores": {x: tabulate(whole[x].mean(0)) for x in (*chances[0], "duplicate")},
         "deviations": {"induction": tabulate(whole["induction"].std(0))},
         "controls": {"induction": tabulate(whole["control"].mean(0))},
-        "chance": dict(zip(PATTERNS, chance, strict=True)),
+        "chance": average_rows(chances),
     }
 
 
@@ -117,8 +99,6 @@ SINGLE_EACH, SET_EACH, MEAN_EACH = 1, 4, 2  # sequences of each length
 SET_TEXTS, SET_LENGTH = 8, 64
 SIZES = (1, 2, 4, 8, 16, 32)
 SIZE, DRAWS = 8, 5
-
-Means = Sequence[Float[Tensor, "H D"]]
 
 
 def list_heads(model: ModernDecoder) -> list[Head]:
@@ -132,9 +112,10 @@ def by_layer(model: ModernDecoder, x: Float[Tensor, "LH *_"]) -> Tensor:
 
 @torch.no_grad()
 def measure_singles(
-    model: ModernDecoder, copies: Sequence[Int[Tensor, "_ _"]], means: Means
+    model: ModernDecoder,
+    copies: Sequence[Int[Tensor, "_ _"]],
+    means: Sequence[Float[Tensor, "H D"]],
 ) -> dict:
-    """Return how much the loss of each sequence rises without one head."""
     inputs = [list_block_inputs(model, ids) for ids in copies]
 
     def copy(layer: int) -> Tensor:
@@ -159,10 +140,6 @@ def draw_others(
     found: list[Head] = []
     for layer, count in Counter(layer for layer, _ in chosen).items():
         others = [h for h in range(heads) if (layer, h) not in chosen]
-        if len(others) < count:
-            raise ValueError(
-                f"layer {layer} has {len(others)} other heads, not {count}"
-            )
         good = [h for h in others if (layer, h) not in avoid]
         others = good if len(good) >= count else others
         order = torch.randperm(len(others), generator=generator)[:count]
@@ -232,17 +209,13 @@ PATCH_SEED, PATCHED, PATCH_COUNT = 400, 8, 20
 # X and Y stand at these places of the N = PATCH_COUNT tokens, from 0.
 X_PLACE, Y_PLACE = 7, 13
 LOOKED_AT = 12  # heads of which it is measured where their outputs matter
+PLACES = {"after": [2 + X_PLACE, 2 + Y_PLACE], "last": [1 + PATCH_COUNT + X_PLACE]}
 
 
-class Pairs(NamedTuple):
-    """Clean and corrupted sequences, and what follows X in each."""
-
-    clean: Tensor
-    corrupted: Tensor
-    answers: Tensor
-
-
-def draw_pairs(seed: int, symbols: int, sequences: int, count: int) -> Pairs:
+def draw_pairs(
+    seed: int, symbols: int, sequences: int, count: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return clean and corrupted sequences, and what follows X in each."""
     drawn = torch.stack(
         [draw_tokens(seed + i, count, symbols) for i in range(sequences)]
     )
@@ -250,15 +223,11 @@ def draw_pairs(seed: int, symbols: int, sequences: int, count: int) -> Pairs:
     swapped = drawn.clone()
     swapped[:, [X_PLACE, Y_PLACE]] = drawn[:, [Y_PLACE, X_PLACE]]
     again = drawn[:, : X_PLACE + 1]
-    return Pairs(
+    return (
         torch.cat([start, drawn, again], dim=1),
         torch.cat([start, swapped, again], dim=1),
         drawn[:, [X_PLACE + 1, Y_PLACE + 1]],
     )
-
-
-def list_places() -> dict[str, list[int]]:
-    return {"after": [2 + X_PLACE, 2 + Y_PLACE], "last": [1 + PATCH_COUNT + X_PLACE]}
 
 
 @recorded(seeds=[*range(PATCH_SEED, PATCH_SEED + PATCHED)], **SMOLLM2)
@@ -276,16 +245,16 @@ def smollm2_patching() -> dict:
         al. (2022), section 2, https://arxiv.org/abs/2202.05262
     """
     model, _ = load_model()
-    pairs = draw_pairs(PATCH_SEED, model.config.symbols, PATCHED, PATCH_COUNT)
+    *pairs, answers = draw_pairs(PATCH_SEED, model.config.symbols, PATCHED, PATCH_COUNT)
     with record_heads(model) as kept:
-        right = list_block_inputs(model, pairs.clean)
-    wrong = list_block_inputs(model, pairs.corrupted)
+        right = list_block_inputs(model, pairs[0])
+    wrong = list_block_inputs(model, pairs[1])
 
     @torch.no_grad()
     def compute_difference(x: Tensor, layer: int) -> Float[Tensor, " B"]:
         """Return the logit of B minus that of C at the last position."""
         logits = compute_logits(model, x, layer, slice(-1, None))[:, 0]
-        found = logits.gather(1, pairs.answers)
+        found = logits.gather(1, answers)
         return found[:, 0] - found[:, 1]
 
     clean, corrupted = (compute_difference(x[-1], len(x) - 1) for x in (right, wrong))
@@ -305,7 +274,7 @@ def smollm2_patching() -> dict:
     shares = by_layer(model, compute_shares(patched))
     best = rank_heads(shares)[:LOOKED_AT]
     rows = [{"head": list(x), "everywhere": float(shares[x])} for x in best]
-    for name, places in list_places().items():
+    for name, places in PLACES.items():
         at = compute_shares(patch(best, places))
         for row, share in zip(rows, at.tolist(), strict=True):
             row[name] = share
@@ -335,33 +304,36 @@ COUNTS = {"previous": 3, "induction": 3, "effect": 2}
 NAMED = {"layer": 24, "head": 4, "kind": "induction"}
 
 
-def draw_words(text: str, fits, count: int, seed: int) -> str:
-    """Return random lower-case words of a text, and then the same again."""
-    words = [w for w in sorted({*re.findall(r"\b[a-z]{4,}\b", text)}) if fits(w)]
-    if len(words) < count:
-        raise ValueError(f"{count} words are to be drawn from {len(words)}")
-    drawn = random.Random(seed).sample(words, count)
-    return "".join(f" {word}" for word in drawn * 2)
+def draw_words(tokenizer) -> str:
+    """Return random words of the test texts, each one token, and the same again."""
+    text = "\n".join(pair.source[0] for pair in libreoffice.load_text().test)
+    words = sorted({*re.findall(r"\b[a-z]{4,}\b", text)})
+    words = [x for x in words if len(tokenizer.encode(f" {x}").ids) == 1]
+    return "".join(f" {x}" for x in 2 * random.Random(WORD_SEED).sample(words, WORDS))
+
+
+def list_values(
+    model: ModernDecoder, inputs: Sequence[Float[Tensor, "B T C"]]
+) -> list[Float[Tensor, "B G T D"]]:
+    return [
+        split_heads(block.attention.value(block.norms[0](x)), block.attention.groups)
+        for x, block in zip(inputs, model.blocks, strict=False)
+    ]
 
 
 @torch.no_grad()
-def observe_heads(
+def measure_value_norms(
     model: ModernDecoder, ids: Int[Tensor, "T"]
-) -> tuple[Float[Tensor, "L H T T"], Float[Tensor, "L H T"]]:
-    x = model.embed(ids[None])
-    mask = causal_mask(len(ids), len(ids), ids.device)
-    maps, norms = [], []
-    for block in model.blocks:
-        attention = block.attention
-        y = block.norms[0](x)
-        query, key, value = attention.project(y, y)
-        maps.append(attention.attend(query, key, value, mask)[1][0])
-        shared = value[0].repeat_interleave(attention.heads // value.shape[1], dim=0)
-        columns = attention.output.weight.unflatten(1, (attention.heads, -1))
+) -> Float[Tensor, "L H T"]:
+    norms = []
+    inputs = list_block_inputs(model, ids[None])
+    for block, value in zip(model.blocks, list_values(model, inputs), strict=True):
+        heads, groups = block.attention.heads, block.attention.groups
+        shared = value[0].repeat_interleave(heads // groups, dim=0)
+        columns = block.attention.output.weight.unflatten(1, (heads, -1))
         moved = torch.einsum("htd,chd->htc", shared, columns)
         norms.append(moved.norm(dim=-1))
-        x, _ = block(x)
-    return torch.stack(maps), torch.stack(norms)
+    return torch.stack(norms)
 
 
 @torch.no_grad()
@@ -409,15 +381,14 @@ def measure_kinds(
     effects: Sequence[Float[Tensor, "L H _"]],
     repeated: int,
 ) -> dict[str, Float[Tensor, "L H"]]:
-    def average(x: Sequence[Tensor]) -> Tensor:
-        return torch.stack([*x]).mean(dim=0)
-
+    scores = [score_heads(*one) for one in zip(maps, texts, strict=True)]
+    mean = {x: torch.stack([one[x] for one in scores]).mean(dim=0) for x in scores[0]}
     kinds = {
-        "previous": average([score_previous_token(x) for x in maps]),
-        "induction": score_induction(maps[repeated], texts[repeated]),
+        "previous": mean["previous"],
+        "induction": scores[repeated]["induction"],
         "duplicate": score_duplicate_token(maps[repeated], texts[repeated]),
-        "first": average([score_first_token(x) for x in maps]),
-        "effect": average([x.mean(dim=-1) for x in effects]),
+        "first": mean["first"],
+        "effect": torch.stack([x.mean(dim=-1) for x in effects]).mean(dim=0),
     }
     # How near each head is to the middle rank of every score.
     ranks = torch.stack([x.flatten().argsort().argsort() for x in kinds.values()])
@@ -426,10 +397,8 @@ def measure_kinds(
 
 
 def describe_map(weights: Tensor, norms: Tensor, effects: Tensor) -> dict:
-    """Return what is recorded of one head on one text."""
-    rows = round_to(weights, 100)
     return {
-        "hundredths": [row[: t + 1] for t, row in enumerate(rows)],
+        "hundredths": round_causal(weights, 100),
         "norms": [float(f"{x:.2g}") for x in norms.tolist()],
         "effects": round_to(effects, 100),
     }
@@ -447,20 +416,15 @@ def smollm2_head_explorer() -> dict:
         https://arxiv.org/abs/2004.10102
     """
     model, tokenizer = load_model()
-    words = draw_words(
-        "\n".join(pair.source[0] for pair in libreoffice.load_text().test),
-        lambda word: len(tokenizer.encode(f" {word}").ids) == 1,
-        WORDS,
-        WORD_SEED,
-    )
     sentences: list[dict] = [
         {"title": "a repeated name", "text": NAME},
-        {"title": "ten random words, twice", "text": words},
+        {"title": "ten random words, twice", "text": draw_words(tokenizer)},
         {"title": "an ordinary sentence", "text": ORDINARY},
         {"title": "a help text", "text": HELP},
     ]
     texts = [torch.tensor(tokenizer.encode(x["text"]).ids) for x in sentences]
-    maps, norms = zip(*(observe_heads(model, ids) for ids in texts), strict=True)
+    maps = [collect_weights(model, ids[None])[:, 0] for ids in texts]
+    norms = [measure_value_norms(model, ids) for ids in texts]
     losses, effects = measure_effects(model, texts)
     chosen = choose_heads(measure_kinds(maps, texts, effects, repeated=1), COUNTS)
     places = [(x["layer"], x["head"]) for x in chosen]
@@ -501,19 +465,7 @@ def smollm2_head_explorer() -> dict:
 
 CIRCUIT_SEED, SEQUENCES, COUNT = 600, 6, 40
 DISTANCES = 64  # distances 0 to 63
-SHOWN = 3  # heads of each kind whose curves are kept
 SYMBOLS = 1000  # N
-
-
-def score_at_distances(
-    query: Float[Tensor, "P D"], key: Float[Tensor, "P D"], base: float, reach: int
-) -> Float[Tensor, "P R"]:
-    """Return the scores of pairs, the query 0 to `reach - 1` after the key."""
-    P, D = query.shape
-    distances = torch.arange(reach, device=query.device)
-    spread = query[None, :, None].expand(1, P, reach, D)
-    rotated = rotate(spread, distances, base)[0]
-    return (rotated @ key[:, :, None])[..., 0] / D**0.5
 
 
 def describe_match(
@@ -534,8 +486,10 @@ def describe_match(
     moved = torch.stack([keys[b].roll(5 + 3 * b, dims=0) for b in range(len(keys))])
     found: dict = {"head": list(head)}
     for name, paired in (("match", keys), ("other", moved)):
-        flat = queries.flatten(0, 1), paired.flatten(0, 1)
-        scores = score_at_distances(*flat, attention.base, DISTANCES)
+        spread = queries.flatten(0, 1)[None, :, None].expand(-1, -1, DISTANCES, -1)
+        rotated = rotate(spread, torch.arange(DISTANCES), attention.base)[0]
+        scores = (rotated @ paired.flatten(0, 1)[:, :, None])[..., 0]  # (P, R)
+        scores = scores / keys.shape[-1] ** 0.5
         whole = scores.var(correction=0)
         found[name] = {
             "mean": tabulate(scores.mean(dim=0), 3),
@@ -560,17 +514,12 @@ def measure_copying_heads(
     top, rank = [], []
     for layer, head in list_heads(model):
         block = model.blocks[layer]
-        attention = block.attention
-        D, shared = (
-            x[layer].shape[1] // attention.heads,
-            attention.heads // attention.groups,
-        )
-        value, output = (
-            attention.value.weight.split(D),
-            attention.output.weight.split(D, 1),
-        )
+        heads, groups = block.attention.heads, block.attention.groups
+        values = block.attention.value.weight.unflatten(0, (groups, -1))
+        output = block.attention.output.weight.unflatten(1, (heads, -1))[:, head]
         # What the head adds to the residual stream if it attends to x alone.
-        added = block.norms[0](x[layer]) @ value[head // shared].T @ output[head].T
+        value = block.norms[0](x[layer]) @ values[head * groups // heads].T
+        added = value @ output.T
         logits = added @ table.T
         above = (logits > logits.diagonal()[:, None]).sum(dim=1)
         top.append((above == 0).float().mean())
@@ -595,16 +544,16 @@ def smollm2_circuits() -> dict:
     model, _ = load_model()
     symbols = model.config.symbols
     ids = torch.stack(
-        [draw_repeated(CIRCUIT_SEED + i, COUNT, symbols) for i in range(SEQUENCES)]
+        [draw_copies(CIRCUIT_SEED + i, COUNT, symbols) for i in range(SEQUENCES)]
     )
     inputs = list_block_inputs(model, ids)
     scores = read_record("smollm2_heads")["results"]["scores"]
     curves = []
     with torch.no_grad():
         for kind in ("previous", "induction"):
-            for head in rank_heads(torch.tensor(scores[kind]))[:SHOWN]:
-                found = describe_match(model, inputs, head, COUNT)
-                curves.append({"kind": kind} | found)
+            head = rank_heads(torch.tensor(scores[kind]))[0]
+            found = describe_match(model, inputs, head, COUNT)
+            curves.append({"kind": kind} | found)
         tokens = draw_tokens(CIRCUIT_SEED, SYMBOLS, symbols)
         rows = F.pad(tokens.reshape(-1, 50), (1, 0), value=START)
         read = list_block_inputs(model, rows)[:-1]
@@ -650,15 +599,12 @@ def change_layers(model: ModernDecoder, position: int | None, rescale: bool) -> 
 def describe_position(
     model: ModernDecoder, ids: Int[Tensor, "B T"], position: int
 ) -> dict:
-    """Return what a position looks like beside the later ones."""
-    streams, values = [], []
-    for x, block in zip(list_block_inputs(model, ids), model.blocks, strict=False):
-        attention = block.attention
-        value = split_heads(attention.value(block.norms[0](x)), attention.groups)
-        streams.append(compare_norms(x, position).mean(dim=0))
-        values.append(compare_norms(value, position).mean(dim=0))
-    tables = {"stream": torch.stack(streams), "value": torch.stack(values)}
-    return {name: tabulate(x) for name, x in tables.items()}
+    inputs = list_block_inputs(model, ids)
+    found = {"stream": inputs[:-1], "value": list_values(model, inputs)}
+    return {
+        name: tabulate(torch.stack([compare_norms(x, position).mean(0) for x in parts]))
+        for name, parts in found.items()
+    }
 
 
 def compare_norms(x: Float[Tensor, "*B T D"], position: int) -> Float[Tensor, "*B"]:

@@ -13,10 +13,9 @@ Axes: B batch, F frames, C channels, T symbols or digits, S states of the listen
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -61,7 +60,7 @@ from attnbook.training.loop import (
     optimize,
 )
 from attnbook.training.metrics import symbol_error_rate
-from workshop.experiments.record import recorded
+from workshop.experiments.record import average_rows, recorded
 
 SEEDS = (0, 1, 2)
 STEPS, SIZE, HIGHEST, WARMUP = 600, 16, 3e-3, 0.05
@@ -97,7 +96,6 @@ class Utterance(NamedTuple):
 def draw_utterances(
     seed: int, count: int, digits: tuple[int, int], longer: float = 0.0
 ) -> list[Utterance]:
-    """Return sequences of at least and at most so many digits."""
     rng, made = Random(seed), []
     for _ in range(count):
         spoken = draw_varied_digits(rng, rng.randint(*digits), longer)
@@ -234,12 +232,10 @@ def score_attention(
     model: nn.Module, utterances: Sequence[Utterance]
 ) -> dict[str, float]:
     pairs = zip(attend(model, utterances), utterances, strict=True)
-    scores = [score_weights(weights, one.spoken) for weights, one in pairs]
-    return {name: sum(one[name] for one in scores) / len(scores) for name in scores[0]}
+    return average_rows([score_weights(weights, one.spoken) for weights, one in pairs])
 
 
 def show_example(model: nn.Module, one: Utterance) -> dict:
-    """Return the weights of one sequence, in thousandths, and its times."""
     return {
         "words": list(one.spoken.words),
         "intervals": [list(x) for x in one.spoken.intervals],
@@ -331,15 +327,11 @@ def listen_attend_spell_pauses() -> dict:
     return {"rows": rows, "word_order": order}
 
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
 SEQUENCES, HEARD_DIGITS = 8, 6
 POSITION_SECONDS = 2 * STEP / RATE  # for which an encoder position stands
 
 
-@dataclass(frozen=True)
-class Heard:
+class Heard(NamedTuple):
     """A sequence of digits and what the encoder computes from it."""
 
     spoken: SpokenDigits
@@ -347,15 +339,9 @@ class Heard:
     ids: Tensor
     positions: int
 
-    @property
-    def intervals(self) -> Float[Tensor, "T 2"]:
-        """When each digit is spoken, in seconds."""
-        return torch.tensor(self.spoken.intervals)
-
 
 @torch.no_grad()
 def hear(model: Whisper, spoken: SpokenDigits, digits: Sequence[int]) -> Heard:
-    """Return a sequence of digits with the states that the encoder computes."""
     seconds = len(model.encoder.positions) * 2 * STEP // RATE
     spectrogram = log_mel_spectrogram(spoken.sound, RATE, model.config.mels, seconds)
     memory = model.encoder(spectrogram[None])
@@ -373,7 +359,6 @@ def draw_heard(model: Whisper, digits: Sequence[int], seed: int) -> list[Heard]:
 
 @torch.no_grad()
 def attend_to_digits(model: Whisper, heard: Heard) -> Float[Tensor, "L H T S"]:
-    """Return the cross-attention weights with which digits are predicted."""
     _, cross = model.decoder(heard.ids, heard.memory)
     rows = slice(len(START) - 1, -1)  # position t predicts token t + 1
     return cross[0, :, :, rows]
@@ -387,48 +372,34 @@ def score_maps(
     `inside` the digit's interval; in that of the `previous` digit (without the
     first).
     """
-    times, known = find_peak_times(weights, POSITION_SECONDS), heard.intervals
+    times = find_peak_times(weights, POSITION_SECONDS)
+    known = torch.tensor(heard.spoken.intervals)
     return {
         "inside": share_peaks_inside(times, known),
         "previous": share_peaks_inside(times[..., 1:], known[:-1]),
     }
 
 
-def score_order_alone(
-    times: Sequence[Float[Tensor, "*B T"]], intervals: Sequence[Float[Tensor, "T 2"]]
-) -> Float[Tensor, "*B"]:
-    """Return the share of peaks inside intervals of the other sequences."""
-    shares = [
-        share_peaks_inside(mine, theirs)
-        for i, mine in enumerate(times)
-        for j, theirs in enumerate(intervals)
-        if i != j
-    ]
-    return torch.stack(shares).mean(dim=0)
-
-
 def measure_heads(
     model: Whisper, heard: Sequence[Heard]
 ) -> dict[str, Float[Tensor, "L H"]]:
-    scores, times = [], []
-    for one in heard:
-        weights = attend_to_digits(model, one)[..., : one.positions]
-        weights = weights / weights.sum(dim=-1, keepdim=True)
-        scores.append(score_maps(weights, one))
-        times.append(find_peak_times(weights, POSITION_SECONDS))
+    weights = [attend_to_digits(model, one)[..., : one.positions] for one in heard]
+    scores = [score_maps(*pair) for pair in zip(weights, heard, strict=True)]
     found = {x: torch.stack([row[x] for row in scores]).mean(dim=0) for x in scores[0]}
-    order_alone = score_order_alone(times, [one.intervals for one in heard])
-    return found | {"order_alone": order_alone}
+    others = [  # the share of peaks inside the intervals of the other sequences
+        score_maps(mine, theirs)["inside"]
+        for mine, one in zip(weights, heard, strict=True)
+        for theirs in heard
+        if theirs is not one
+    ]
+    return found | {"order_alone": torch.stack(others).mean(dim=0)}
 
 
 @torch.no_grad()
-def compute_loss(
-    model: Whisper, heard: Sequence[Heard], memory: Float[Tensor, "B S C"] | None = None
-) -> float:
+def compute_loss(model: Whisper, heard: Sequence[Heard]) -> float:
     """Return the mean cross-entropy of the digits (nats), teacher-forced."""
     ids = torch.cat([one.ids for one in heard])
-    if memory is None:
-        memory = torch.cat([one.memory for one in heard])
+    memory = torch.cat([one.memory for one in heard])
     logits, _ = model.decoder(ids[:, :-1], memory)
     first = len(START)
     return float(F.cross_entropy(logits[:, first - 1 :].mT, ids[:, first:]))
@@ -437,20 +408,16 @@ def compute_loss(
 def measure_single_ablations(
     model: Whisper, heard: Sequence[Heard]
 ) -> Float[Tensor, "L H"]:
-    """Return the loss without each head alone."""
     L, H = model.config.blocks, model.config.heads
-    table, memory = torch.zeros(L, H), torch.cat([one.memory for one in heard])
+    table = torch.zeros(L, H)
     for i, h in product(range(L), range(H)):
         # In each block, self-attention comes before cross-attention.
         with ablate_heads(model.decoder, [(2 * i + 1, h)]):
-            table[i, h] = compute_loss(model, heard, memory)
+            table[i, h] = compute_loss(model, heard)
     return table
 
 
-DIGITS_KEPT = 5  # after the point
-
-
-def find_digit_tokens(tokenizer: "Tokenizer") -> list[int]:
+def find_digit_tokens(tokenizer) -> list[int]:
     """Return the token of each digit from 1 to 9, with the space before it."""
     words = [f" {digit}" for digit in range(1, 10)]
     found = [tokenizer.encode(x, add_special_tokens=False).ids for x in words]
@@ -481,6 +448,6 @@ def whisper_digits() -> dict:
         row = {"layer": head[0], "head": head[1], "listed": head in ALIGNMENT_HEADS}
         for name in measured[0]:
             found = [float(one[name][head]) for one in measured]
-            row[name] = [round(x, DIGITS_KEPT) for x in found]
+            row[name] = [round(x, 5) for x in found]
         rows.append(row)
     return {"heads": rows, "loss": [compute_loss(model, heard) for heard in draws]}

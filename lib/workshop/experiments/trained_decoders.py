@@ -6,7 +6,7 @@ Axes: N states or words, M memory width
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnbook.data import grammar
@@ -52,15 +52,11 @@ def fit_position_probe(
     far_states, far = compute_state_halves(model, data, longer)
     found = {}
     for name, x, y in zip(("forward", "backward"), states, far_states, strict=True):
-        fit = torch.linalg.lstsq(append_ones(x), known.float()[:, None])
-        predicted = (append_ones(y) @ fit.solution)[:, 0]
+        fit = torch.linalg.lstsq(F.pad(x, (0, 1), value=1.0), known.float()[:, None])
+        predicted = (F.pad(y, (0, 1), value=1.0) @ fit.solution)[:, 0]
         means = [float(predicted[far == n].mean()) for n in range(grammar.LONGEST)]
         found[name] = {"read_off": means}
     return found
-
-
-def append_ones(x: Float[Tensor, "N M"]) -> Tensor:
-    return torch.cat([x, torch.ones(len(x), 1)], dim=1)
 
 
 def build_memories(

@@ -7,11 +7,11 @@ Axes: B batch, N images of training or patches, C channels, H and W rows and col
 from collections.abc import Callable
 from functools import cache
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from attnbook.data.digits import (
@@ -173,7 +173,6 @@ def erase_patches(
 
 
 def measure_attention(model: VisionTransformer, seed: int) -> dict:
-    """Return the weight on ink, and the accuracy without some patches."""
     tests, labels = load_images("test")
     weights, patches = read_class_attention(model, tests), cut_patches(tests, PATCH)
     ink = patches.amax(dim=-1) > 0  # a pixel is not black
@@ -295,21 +294,9 @@ def map_places(model: PooledClassifier, images: Tensor) -> Float[Tensor, "B R Q"
     return weights.unflatten(-1, (GRID, GRID))
 
 
-class Judged(NamedTuple):
-    """The maps of a model, their mass in the boxes, and what it predicts."""
-
-    maps: Float[Tensor, "B R Q"]
-    mass: Float[Tensor, " B"]
-    predicted: Int64[Tensor, " B"]
-    kinds: dict[str, Bool[Tensor, " B"]]
-
-    def score(self) -> dict:
-        counts = {name: int(x.sum()) for name, x in self.kinds.items()}
-        return {"mass": float(self.mass.mean()), "counts": counts}
-
-
 @torch.no_grad()
-def judge(model: PooledClassifier, tests: ClutteredDigits) -> Judged:
+def judge(model: PooledClassifier, tests: ClutteredDigits) -> tuple[dict, list[dict]]:
+    """Return how much of the maps is in the boxes, and some canvases of each kind."""
     maps = map_places(model, tests.images)
     mass = measure_mass_in_boxes(maps, tests.boxes, CANVAS)
     predicted = model(tests.images).argmax(-1)
@@ -320,23 +307,20 @@ def judge(model: PooledClassifier, tests: ClutteredDigits) -> Judged:
         "outside, right": ~inside & right,
         "outside, wrong": ~inside & ~right,
     }
-    return Judged(maps, mass, predicted, kinds)
-
-
-def describe_places(judged: Judged, tests: ClutteredDigits) -> list[dict]:
-    """Return some test canvases of each kind: box, weights, prediction."""
-    return [
+    counts = {name: int(x.sum()) for name, x in kinds.items()}
+    shown = [
         {
             "index": i,
             "label": int(tests.labels[i]),
-            "predicted": int(judged.predicted[i]),
+            "predicted": int(predicted[i]),
             "box": tests.boxes[i].tolist(),
-            "mass": float(judged.mass[i]),
-            "thousandths": (judged.maps[i] * 1000).round().int().tolist(),
+            "mass": float(mass[i]),
+            "thousandths": (maps[i] * 1000).round().int().tolist(),
         }
-        for kind in judged.kinds.values()
+        for kind in kinds.values()
         for i in kind.nonzero().flatten()[:PLACES_SHOWN].tolist()
     ]
+    return {"mass": float(mass.mean()), "counts": counts}, shown
 
 
 @recorded(seeds=SEEDS)
@@ -359,15 +343,13 @@ def spatial_attention() -> dict:
             model = PooledClassifier(features, POOLINGS[pooling])
         row: dict = {"pooling": pooling, "seed": seed}
         if pooling != "maximum":
-            row["untrained"] = judge(model, tests).score()
+            row["untrained"] = judge(model, tests)[0]
         data = trained.images, trained.labels
         train_classifier(model, *data, PLACE_RATE, PLACE_STEPS, seed)
         row["accuracy"] = measure_accuracy(model, tests.images, tests.labels)
         if pooling != "maximum":
-            judged = judge(model, tests)
-            row["map"] = judged.score()
-            if pooling == "attention" and not examples:
-                examples = describe_places(judged, tests)
+            row["map"], shown = judge(model, tests)
+            examples = examples or shown  # of attention, with the first seed
         rows.append(row)
     light = tests.images[:, 0]
     chances = {  # the boxes' share of the area, and of all light
@@ -502,7 +484,6 @@ def draw_still_clips(split: str, count: int, rng: torch.Generator) -> Clips:
 
 
 def train_on_clips(model: ClipClassifier, seed: int) -> None:
-    """Train on newly drawn clips; the rate decreases linearly to 0."""
     rng = torch.Generator().manual_seed(seed)
     optimize(
         torch.optim.Adam(model.parameters(), lr=POOLING_RATE),

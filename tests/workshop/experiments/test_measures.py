@@ -16,6 +16,7 @@ from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder, RotaryA
 from attnbook.models.recurrent import BahdanauDecoder
 from attnbook.records import read_record
 from attnbook.training.loop import make_batch
+from workshop.experiments import attention_explanation as explanation
 from workshop.experiments import (
     graphs,
     head_alarms,
@@ -110,33 +111,33 @@ def test_only_without_its_mask_a_decoder_leaks_and_a_fault_is_undone(fault):
 
 
 def test_pairs_differ_where_two_tokens_are_exchanged():
-    pairs = smollm2_heads.draw_pairs(0, V, 3, smollm2_heads.PATCH_COUNT)
-    places = smollm2_heads.list_places()
-    differ = (pairs.clean != pairs.corrupted).nonzero()[:, 1].unique()
-    assert differ.tolist() == [x - 1 for x in places["after"]]
-    for clean, corrupted, (b, c) in zip(*pairs, strict=True):
-        for ids, answer in ((clean, b), (corrupted, c)):
+    clean, corrupted, answers = smollm2_heads.draw_pairs(
+        0, V, 3, smollm2_heads.PATCH_COUNT
+    )
+    after = smollm2_heads.PLACES["after"]
+    differ = (clean != corrupted).nonzero()[:, 1].unique()
+    assert differ.tolist() == [x - 1 for x in after]
+    for one, other, (b, c) in zip(clean, corrupted, answers, strict=True):
+        for ids, answer in ((one, b), (other, c)):
             (marked,) = mark_induction(ids)[-1].nonzero().tolist()
-            assert ids[marked] == answer and marked[0] in places["after"]
+            assert ids[marked] == answer and marked[0] in after
 
 
 @torch.no_grad()
 def test_a_window_gives_the_loss_of_the_model_with_its_mask():
-    variant = smollm2.keep_window(5, 2, T)
     plain = ModernDecoder(DecoderConfig(V, C, 4, 2, 10, 3)).eval()
     plain.load_state_dict(build().state_dict())
     mask = masks.window(T, T, 5) | masks.sinks(T, T, 2)
     logits = plain(IDS[None], mask)[0, T // 2 : -1]
-    found = smollm2.measure_selection(
-        build(smollm2.SelectedAttention), [IDS], variant.select
-    )
+    selected = build(smollm2.SelectedAttention)
+    found = smollm2.measure_selection(selected, [IDS], smollm2.keep_window(5, 2, T))
     wanted = float(F.cross_entropy(logits, IDS[T // 2 + 1 :]))
     assert found["losses"] == [pytest.approx(wanted, abs=1e-4)]
     assert found["keys"] == found["group_keys"] == 7
 
 
 @pytest.mark.parametrize(
-    ("variant", "keys"),
+    ("select", "keys"),
     [
         (smollm2.keep_top(3), 3),
         (smollm2.keep_shared_top(3), 3),
@@ -145,10 +146,9 @@ def test_a_window_gives_the_loss_of_the_model_with_its_mask():
         (smollm2.keep_mean_blocks(2, 4, first=1), 4 + 2.5),
     ],
 )
-def test_a_selection_keeps_as_many_keys_as_it_says(variant, keys):
-    found = smollm2.measure_selection(
-        build(smollm2.SelectedAttention), [IDS], variant.select
-    )
+def test_a_selection_keeps_as_many_keys_as_it_says(select, keys):
+    selected = build(smollm2.SelectedAttention)
+    found = smollm2.measure_selection(selected, [IDS], select)
     assert found["keys"] == pytest.approx(keys)
     assert keys <= found["group_keys"] <= 2 * keys
 
@@ -195,3 +195,32 @@ def test_a_graphs_weights_are_scored_and_shuffled_by_neighborhood():
     for node in (0, 1):
         mine = target == node
         assert sorted(shuffled[mine].tolist()) == sorted(weights[mine].tolist())
+
+
+def test_the_question_names_the_word_that_has_the_answer():
+    batch = explanation.draw_question_task(50, 7, RNG)
+    assert batch.words.shape == (50, 7)
+    for words, question, answer, evidence in zip(
+        *(x.tolist() for x in batch), strict=True
+    ):
+        names = [word // explanation.CLASSES for word in words]
+        assert len({*names}) == 7
+        assert names[evidence] == question
+        assert words[evidence] % explanation.CLASSES == answer
+    assert {*batch.answer.tolist()} == {*range(explanation.CLASSES)}
+    assert {*batch.evidence.tolist()} == {*range(7)}
+
+
+def test_one_word_of_the_keyword_task_has_a_class():
+    batch = explanation.draw_keyword_task(50, 7, RNG)
+    for words, question, answer, evidence in zip(
+        *(x.tolist() for x in batch), strict=True
+    ):
+        assert question == explanation.FILLERS
+        assert words.pop(evidence) == explanation.CLASSES * explanation.FILLERS + answer
+        assert all(
+            w % explanation.CLASSES == 0
+            and w < explanation.CLASSES * explanation.FILLERS
+            for w in words
+        )
+    assert batch.words.max() < explanation.WORDS

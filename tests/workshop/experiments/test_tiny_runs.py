@@ -63,7 +63,6 @@ TINY: dict[str, dict] = {
     "head_alarms": {"REFERENCES": ("cmudict_heads_8_0",), "WORDS": 64},
     "heads": {
         **{"COUNTS": (1, 4), "CHOICE_WORDS": 4, "LENGTHS": (2, 4)},
-        "PROJECTION_STEPS": (1, 2),
     },
     "language_models": {
         **{"DEPTHS": (1,), "WARMUPS": (0.0,), "MEAN": 2, "STABILITY_EVERY": 2},
@@ -91,7 +90,7 @@ TINY: dict[str, dict] = {
         **{"EACH": 1, "SET_EACH": 1, "MEAN_EACH": 1, "SET_TEXTS": 1, "SET_LENGTH": 16},
         **{"SIZES": (1, 2), "SIZE": 2, "DRAWS": 1, "PATCHED": 2, "LOOKED_AT": 2},
         "NAMED": {"layer": 0, "head": 0, "kind": "induction"},
-        **{"SEQUENCES": 2, "COUNT": 9, "DISTANCES": 4, "SHOWN": 1, "SYMBOLS": 100},
+        **{"SEQUENCES": 2, "COUNT": 9, "DISTANCES": 4, "SYMBOLS": 100},
         **{"SINK_TEXTS": 2, "SINK_LENGTH": 16},
     },
     "speech": {
@@ -125,13 +124,6 @@ class Words:
 
     def decode(self, ids):
         return " ".join(map(str, ids))
-
-
-class Digits(Words):
-    """A tokenizer that knows digits alone."""
-
-    def encode(self, text, **settings):
-        return SimpleNamespace(ids=[100 + int(text)])
 
 
 def build_smollm2(attention=RotaryAttention):
@@ -206,7 +198,7 @@ def tiny(monkeypatch, tasks):
     monkeypatch.setattr(smollm2, "load_smollm2_tokenizer", Words)
     monkeypatch.setattr(smollm2_heads, "read_record", read_tiny_record)
     monkeypatch.setattr(speech, "load_whisper", build_whisper)
-    monkeypatch.setattr(speech, "load_whisper_tokenizer", Digits)
+    monkeypatch.setattr(speech, "load_whisper_tokenizer", Words)
 
 
 def check_record(name, folder):
