@@ -1,7 +1,6 @@
 import pytest
 
 from attnbook.profiling import roofline
-from attnbook.profiling.kernel_time import count_forward, predict_seconds
 from attnbook.profiling.roofline import (
     DEVICES,
     MODELS,
@@ -80,37 +79,6 @@ def test_each_ceiling_is_counted_by_hand():
         "products": 2 * pairs * (11 + 13) / 100,
         "exponentials": pairs,
     }
-
-
-def test_a_small_kernel_is_counted_by_hand():
-    """5 queries, 6 keys, tiles of 4 by 4: 2 · 2 tiles, 64 scores a head."""
-    count = count_forward(Sizes(1, 2, 5, 6, 3, 7, G=1, itemsize=2), 4, 4)
-    assert count.exponentials == 2 * 64
-    assert count.products == 2 * 128 * (3 + 7)
-    # The output is rescaled in every tile: 4 tiles of 4 rows of 7 a head.
-    assert count.instructions == 3.5 * 128 + 2 * 4 * 4 * 7
-    query, key, value, output = 2 * 5 * 3, 6 * 3, 6 * 7, 2 * 5 * 7
-    assert count.bytes == 2 * (query + key + value + output) + 4 * 10
-    assert count.programs == 2 * 2
-
-
-def test_a_prediction_is_computed_by_hand():
-    """H200: 990 TFLOP/s, 33.4 T instructions, 3.87 T exponentials a second."""
-    count = count_forward(Sizes(1, 16, 16384, 16384, 128, itemsize=2), 128, 128)
-    found = predict_seconds(count, "H200 SXM")
-    pairs = 16 * 16384**2
-    assert found["products"] == pytest.approx(512 * pairs / 989.4e12)
-    assert found["exponentials"] == pytest.approx(pairs / (16 * 132 * 1.83e9))
-    assert found["instructions"] == pytest.approx(4.5 * pairs / 33.45e12)
-    assert found["memory"] == pytest.approx(count.bytes / 4.8e12)
-    # 2,048 programs in 132 places: 16 waves, and 15.5 would be enough.
-    waves = 16 * 132 / 2048
-    times = [found[x] for x in ("products", "exponentials", "instructions")]
-    assert found["least"] == pytest.approx(waves * max(times))
-    assert found["alternating"] == pytest.approx(waves * sum(times))
-    one = Sizes(64, 32, 1, 8192, 128, G=8, itemsize=2)
-    found = predict_seconds(count_forward(one, 1, 64), "H200 SXM")
-    assert found["least"] == found["memory"]
 
 
 @pytest.mark.refusal
