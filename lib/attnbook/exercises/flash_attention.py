@@ -550,6 +550,10 @@ check_softmax_kernel = KernelExercise(
             "rows are taken to follow one another; row r begins at r * stride",
             "row * stride → row * length",
         ),
+        "first-row": (
+            "every program computes the first row; row r begins at r * stride",
+            "row * stride + columns → columns",
+        ),
     },
     hints=(
         "What does tl.load return where the mask is False, unless you say?",

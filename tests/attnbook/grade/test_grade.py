@@ -260,3 +260,24 @@ def test_only_the_exercises_that_are_asked_for_count(graded, tmp_path):
     assert graded("1 + 1")["error"] == "it imports no check of this book"
     missing = grade_notebook(tmp_path / "none.ipynb")["error"]
     assert missing == "it cannot be read: No such file or directory"
+
+
+def test_without_triton_a_kernel_counts_nothing(tmp_path):
+    (tmp_path / "triton.py").write_text("raise ImportError")
+    cell = (
+        "from attnbook.exercises.efficient_attention import check_chunk_kernel\n"
+        "from attnbook.exercises.kernels import tl, triton\n"
+        "@triton.jit\ndef my_kernel(x, N: tl.constexpr):\n    return x\n"
+        "check_chunk_kernel(my_kernel)"
+    )
+    write_notebook(tmp_path / "x.ipynb", cell)
+    subprocess.run(
+        [sys.executable, "-m", "attnbook.grade", "x.ipynb", "--json", "x.json"],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
+        check=True,
+    )
+    (result,) = json.loads((tmp_path / "x.json").read_text())
+    found = result["exercises"]["check_chunk_kernel"]
+    assert (found["points"], found["of"], found["mistake"]) == (None, 0, None)
+    assert found["verdict"].startswith("… not attempted: Triton")
