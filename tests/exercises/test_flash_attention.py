@@ -163,32 +163,20 @@ def softmax_of_base_two(scores, weights, stride, length, BLOCK: tl.constexpr):
     x = tl.load(scores + first + columns, mask=columns < length, other=0.0)
     x = tl.where(columns < length, x, -1e30) * 1.4426950408889634
     powers = tl.where(columns < length, tl.exp2(x - x.max(0)), 0.0)
-    weights += first + columns
-    tl.store(weights, powers / powers.sum(0), columns < length)
+    tl.store(weights + first + columns, powers / powers.sum(0), columns < length)
 
 
 @triton.jit
-def add_up(x):
-    return tl.sum(x, axis=0)
+def take_logsumexp(x):
+    return tl.max(x, 0) + tl.log(tl.sum(tl.exp(x - tl.max(x, 0)), 0))
 
 
 @triton.jit
-def softmax_in_two_walks(scores, weights, stride, length, BLOCK: tl.constexpr):
-    """Four columns at a time: first the maximum, then the sum, then the weights."""
-    row = tl.program_id(0) * stride
-    highest, total = float("-inf"), 0.0
-    for start in tl.static_range(0, BLOCK, 4):
-        columns = start + tl.arange(0, 4)
-        x = tl.load(scores + row + columns, columns < length, float("-inf"))
-        highest = tl.maximum(highest, tl.max(x, 0))
-    for start in tl.static_range(0, BLOCK, 4):
-        columns = start + tl.arange(0, 4)
-        x = tl.load(scores + row + columns, columns < length, float("-inf"))
-        total += add_up(tl.exp(x - highest))
-    for start in tl.static_range(0, BLOCK, 4):
-        columns = start + tl.arange(0, 4)
-        x = tl.load(scores + row + columns, columns < length, 0.0)
-        tl.store(weights + row + columns, tl.exp(x - highest) / total, columns < length)
+def softmax_by_logsumexp(scores, weights, stride, length, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    scores, weights = (x + tl.program_id(0) * stride + at for x in (scores, weights))
+    x = tl.load(scores, at < length, float("-inf"))
+    tl.store(weights, tl.exp(x - take_logsumexp(x)), at < length)
 
 
 @triton.jit
@@ -199,14 +187,12 @@ def attend_in_base_two(
     rows, width = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T), tl.arange(0, D)
     own = rows[:, None] * D + width[None, :]
     q = tl.load(query + own, rows[:, None] < T, 0.0) * (scale * 1.4426950408889634)
-    top = tl.full((BLOCK_T,), -1e30, tl.float32)
-    total = tl.zeros((BLOCK_T,), tl.float32)
+    top, total = tl.full((BLOCK_T,), -1e30, tl.float32), 0.0
     sums = tl.zeros((BLOCK_T, D), tl.float32)
     for start in range(0, S, BLOCK_S):
         keys = start + tl.arange(0, BLOCK_S)
-        at = keys[:, None] * D + width[None, :]
-        k = tl.load(key + at, keys[:, None] < S, 0.0)
-        v = tl.load(value + at, keys[:, None] < S, 0.0)
+        at, inside = keys[:, None] * D + width[None, :], keys[:, None] < S
+        k, v = tl.load(key + at, inside, 0.0), tl.load(value + at, inside, 0.0)
         scores = tl.dot(q, tl.trans(k)) + tl.where(keys < S, 0.0, float("-inf"))
         new = tl.maximum(top, tl.max(scores, axis=1))
         weights = tl.exp2(scores - new[:, None])
@@ -225,16 +211,14 @@ def attend_key_by_key(
     rows, width = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T), tl.arange(0, D)
     own = rows[:, None] * D + width[None, :]
     q = tl.load(query + own, rows[:, None] < T, 0.0)
-    top = tl.full((BLOCK_T,), float("-inf"), tl.float32)
-    total = tl.zeros((BLOCK_T,), tl.float32)
-    sums = tl.zeros((BLOCK_T, D), tl.float32)
+    top, total, sums = tl.full((BLOCK_T,), -1e30, tl.float32), 0.0, 0.0
     for s in range(S):
         k, v = tl.load(key + s * D + width), tl.load(value + s * D + width)
-        score = tl.sum(q * k[None, :], 1) * scale
+        score = tl.sum(q * k, 1) * scale
         new = tl.maximum(top, score)
         factor, weight = tl.exp(top - new), tl.exp(score - new)
         total = total * factor + weight
-        sums = sums * factor[:, None] + weight[:, None] * v[None, :]
+        sums = sums * factor[:, None] + weight[:, None] * v
         top = new
     tl.store(output + own, sums / total[:, None], rows[:, None] < T)
 
@@ -247,7 +231,7 @@ RIGHT = {
         find_fault_by_a_table_of_inputs,
         find_fault_by_block_sizes,
     ),
-    checks.check_softmax_kernel: (softmax_of_base_two, softmax_in_two_walks),
+    checks.check_softmax_kernel: (softmax_of_base_two, softmax_by_logsumexp),
     checks.check_forward_kernel: (attend_in_base_two, attend_key_by_key),
 }
 WRONG = ((checks.check_tiled, "numbers", attend_with_a_sentinel_of_minus_a_billion),)

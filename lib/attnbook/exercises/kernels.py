@@ -9,10 +9,11 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from attnbook.exercises.check import is_empty_function
@@ -20,24 +21,11 @@ from attnbook.exercises.declare import Exercise, run_solution
 from attnbook.exercises.isolation import Guard, neutral_settings
 from attnbook.exercises.verdict import Verdict
 
-__all__ = ["KernelExercise", "get_function", "is_kernel", "tl", "triton"]
-
 NEEDS_TRITON = Verdict(
     "…",
     "not attempted: Triton, whose interpreter runs this kernel, is not installed "
     "here (pip install triton, on Linux or WSL)",
 )
-
-
-class Missing:
-    """Stands in for Triton, as far as a kernel's first lines name it."""
-
-    constexpr = int
-
-    def jit(self, function: Callable) -> Callable:
-        """Return the function."""
-        return function
-
 
 triton: Any
 tl: Any
@@ -51,7 +39,7 @@ try:
 
     KERNELS = JITFunction, interpreter.InterpretedFunction
 except ImportError:
-    triton = tl = Missing()
+    triton = tl = SimpleNamespace(jit=lambda function: function, constexpr=int)
     KERNELS = ()
 
 
@@ -61,7 +49,7 @@ def is_kernel(x: object) -> bool:
 
 
 def get_function(x: Any) -> Any:
-    """Return the Python function of a kernel; anything else as it is."""
+    """Return the Python function of a kernel; a function as it is."""
     return inspect.unwrap(x.fn if is_kernel(x) else x)
 
 
@@ -83,98 +71,94 @@ class KernelExercise(Exercise):
 
     def bind(self, answer: Callable, own: bool = False) -> Callable:
         """Return a kernel as a function of the inputs."""
-        kernel = Interpreted(answer, own, self.forbidden)
-        return functools.partial(self.launch, kernel)
+        refused = self.forbidden if own else None
+        return functools.partial(self.launch, Interpreted(answer, refused))
 
     def run_attempt(self, *given, **more) -> dict:
         """Run an attempt, if Triton is installed."""
         return super().run_attempt(*given, **more) if self.runs_here else {}
 
     def judge(self, found) -> Verdict:
-        """Reach a verdict from what an attempt did, if Triton is installed."""
+        """Reach a verdict from what an attempt did, if Triton runs the solution."""
         if not self.runs_here:
             return NEEDS_TRITON
         with neutral_settings():
-            ours = [x.error for seed in found for x in run_solution(self, seed)]
-        if error := next(filter(None, ours), ""):
-            said = f"not attempted: Triton's interpreter fails here with {error}"
-            return Verdict("…", said)
+            errors = {x.error for seed in found for x in run_solution(self, seed)}
+        if failed := max(errors, default=""):
+            return Verdict("…", f"not attempted: Triton's interpreter fails: {failed}")
         return super().judge(found)
 
 
+@dataclass
 class Interpreted:
-    """A kernel that is launched in Triton's interpreter: `x[grid](*arguments)`.
+    """A kernel for Triton's interpreter: `x[grid](*arguments)`.
 
-    Args:
+    Attributes:
         kernel: in whichever mode Triton was imported, or its function.
-        own: whether this library's kernels are refused, and `names` of Triton's.
+        refused: names in `tl` that it may not call, nor this library's kernels;
+            None to allow all.
     """
 
-    def __init__(self, kernel: Callable, own: bool, names: Collection[str]):
-        self.function, self.own, self.names = get_function(kernel), own, names
+    kernel: Callable
+    refused: Collection[str] | None
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable:
-        return functools.partial(self.launch, grid)
+        return functools.partial(self.run, grid)
 
-    def launch(self, grid: tuple[int, ...], *given, **constants) -> None:
+    def run(self, grid: tuple[int, ...], *given, **constants) -> None:
         """Run the programs of a grid, one after the other."""
-        if is_empty_function(self.function):
+        function = get_function(self.kernel)
+        if is_empty_function(function):
             raise NotImplementedError
-        fence = Fence([x for x in given if isinstance(x, Tensor)])
+        if (opened := self.open(function)) is not function:
+            opened()
         with contextlib.ExitStack() as entered:
-            replace(entered, interpreter, "_interpreter", fence)
+
+            def put(home: Any, name: str, value: object) -> None:
+                entered.callback(setattr, home, name, vars(home)[name])
+                setattr(home, name, value)
+
+            memory = fence([x for x in given if isinstance(x, Tensor)])
+            put(interpreter, "_interpreter", memory)
             # The language calls its own kernels, which are compiled or interpreted
             # as Triton was imported: functions do in both cases.
             for home in (tl, tl.standard, tl.tensor):
                 for name, value in list(vars(home).items()):
                     if is_kernel(value):
-                        replace(entered, home, name, self.open_kernel(name, value))
-            kernel = interpreter.InterpretedFunction(self.copy_function())
+                        put(home, name, self.open(value))
+            kernel = interpreter.InterpretedFunction(self.copy(function))
             try:
                 kernel[grid](*given, **constants)
             except interpreter.InterpreterError as error:
                 raise error.__cause__ or error from None
 
-    def open_kernel(self, name: str, kernel: Any) -> Callable:
-        """Return the function of another kernel, or one that refuses it."""
+    def open(self, kernel: Callable) -> Callable:
+        """Return the function of a kernel, or one that refuses it."""
         function = get_function(kernel)
-        ours = function.__module__.startswith("attnbook.")
-        if self.own and (ours or name in self.names):
-            return functools.partial(refuse, name)
-        return function
+        name, refused = function.__name__, self.refused
+        if refused is None or not (
+            name in refused or function.__module__.startswith("attnbook.")
+        ):
+            return function
+        return lambda *given, **more: Guard.active and Guard.active.refuse(name)
 
-    def copy_function(self) -> FunctionType:
-        """Return the kernel's function with a namespace of its own.
+    def copy(self, function: Callable) -> Callable:
+        """Return a kernel's function with a namespace of its own.
 
         The interpreter writes into it, and patches the modules that it finds there.
         """
-        function = self.function
-        if self.own and function.__module__.startswith("attnbook."):
-            refuse(function.__name__)
         space = function.__globals__ | {"tl": tl, "core": tl.core}
 
-        def copy(x: FunctionType) -> FunctionType:
-            made = FunctionType(x.__code__, space, argdefs=x.__defaults__)
-            return functools.update_wrapper(made, x)
+        def move(x: Callable) -> Callable:
+            code = x.__code__, space, x.__name__, x.__defaults__, x.__closure__
+            return functools.update_wrapper(FunctionType(*code), x)
 
         for name, value in function.__globals__.items():
             if is_kernel(value):
-                inner = self.open_kernel(name, value)
-                near = getattr(inner, "__globals__", None) is function.__globals__
-                space[name] = copy(inner) if near else inner
-        return copy(function)
-
-
-def replace(entered: contextlib.ExitStack, home: Any, name: str, value: object) -> None:
-    """Set an attribute until the stack is closed."""
-    entered.callback(setattr, home, name, vars(home)[name])
-    setattr(home, name, value)
-
-
-def refuse(name: str, *given, **more) -> None:
-    """Raise, because an answer calls a kernel that computes all of it."""
-    if Guard.active:
-        Guard.active.refuse(name)
+                inner = self.open(value)
+                near = inner.__globals__ is function.__globals__
+                space[name] = move(inner) if near else inner
+        return move(function)
 
 
 class LoadError(Exception):
@@ -185,41 +169,34 @@ class StoreError(Exception):
     """A kernel writes outside of its output."""
 
 
-class Fence:
-    """Triton's memory as far as a kernel may reach.
+def fence(tensors: Sequence[Tensor]) -> SimpleNamespace:
+    """Return Triton's memory as far as a kernel may read tensors and write the last.
 
-    It reads tensors and writes the last. Without this, the interpreter reads and
-    writes whatever lies beside them, or ends the process.
+    Otherwise the interpreter reads and writes what lies beside them, or crashes.
     """
+    memory = interpreter._interpreter
+    addresses = [*map(list_addresses, tensors)]
+    readable = np.concatenate(addresses)
 
-    def __init__(self, tensors: Sequence[Tensor]):
-        self.memory = interpreter._interpreter
-        addresses = [*map(list_addresses, tensors)]
-        self.readable, self.writable = np.concatenate(addresses), addresses[-1]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.memory, name)
-
-    def load(self, pointers: np.ndarray, mask: np.ndarray, *more) -> np.ndarray:
-        """Read numbers of the tensors."""
-        if outside := count_others(pointers, mask, self.readable):
+    def load(pointers: np.ndarray, mask: np.ndarray, *more) -> np.ndarray:
+        if outside := count_others(pointers, mask, readable):
             raise LoadError(f"tl.load reads {outside} outside of its tensors")
-        return self.memory.load(pointers, mask, *more)
+        return memory.load(pointers, mask, *more)
 
-    def store(self, pointers: np.ndarray, value: np.ndarray, mask: np.ndarray) -> None:
-        """Write numbers of the last tensor."""
-        if outside := count_others(pointers, mask, self.writable):
+    def store(pointers: np.ndarray, value: np.ndarray, mask: np.ndarray) -> None:
+        if outside := count_others(pointers, mask, addresses[-1]):
             raise StoreError(f"tl.store writes {outside} outside of the output")
-        self.memory.store(pointers, value, mask)
+        memory.store(pointers, value, mask)
+
+    return SimpleNamespace(**vars(memory) | {"load": load, "store": store})
 
 
 def list_addresses(x: Tensor) -> np.ndarray:
     """Return the address of each number of a tensor, and of none between its rows."""
-    places = np.zeros(x.shape, dtype=np.uint64)
-    for axis, (size, step) in enumerate(zip(x.shape, x.stride(), strict=True)):
-        along = np.arange(size, dtype=np.uint64) * (step * x.element_size())
-        places += along.reshape(-1, *[1] * (x.dim() - axis - 1))
-    return places.ravel() + np.uint64(x.data_ptr())
+    held, size = x.untyped_storage(), x.element_size()
+    places = torch.arange(held.nbytes() // size, device="cpu")
+    inside = places.as_strided(x.shape, x.stride(), x.storage_offset()).ravel()
+    return (held.data_ptr() + size * inside).numpy().astype(np.uint64)
 
 
 def count_others(pointers: np.ndarray, mask: np.ndarray, known: np.ndarray) -> str:

@@ -38,20 +38,12 @@ class ChapterExercise:
     exercise: Exercise
 
     @property
-    def function(self) -> ast.FunctionDef:
-        body = ast.parse(self.stub).body
-        return next(node for node in body if isinstance(node, ast.FunctionDef))
-
-    @property
     def function_name(self) -> str:
-        return self.function.name
-
-    def split_stub(self) -> tuple[str, str]:
-        """Return the imports above the function, and the function."""
-        node, lines = self.function, self.stub.splitlines()
-        first = min(x.lineno for x in (node, *node.decorator_list)) - 1
-        head, stub = lines[:first], lines[first : node.end_lineno]
-        return "\n".join(head).rstrip(), "\n".join(stub)
+        return next(
+            node.name
+            for node in ast.parse(self.stub).body
+            if isinstance(node, ast.FunctionDef)
+        )
 
 
 @cache
@@ -115,7 +107,7 @@ def make_teacher_notebook(path: Path) -> nbformat.NotebookNode:
 
 
 def write_solved_cell(task: ChapterExercise) -> str:
-    head, _ = task.split_stub()
+    head = task.stub.partition("\n\n\n")[0]
     exercise = task.exercise
     tail = f"{task.function_name} = {exercise.solution.__name__}"
     last = f"{task.check}({task.function_name})"
@@ -168,12 +160,11 @@ def write_solution_cell(task: ChapterExercise) -> str:
     source = write_standalone_source(task.exercise)
     solution = task.exercise.solution.__name__
     hidden = f"{source}\n\n\n{task.function_name} = {solution}"
-    head, stub = task.split_stub()
+    head, stub, _ = task.stub.split("\n\n\n")
     # A decorator needs what is imported beside the check.
-    more = [x for x in head.splitlines() if "kernels import" in x]
-    prompt = "\n\n\n".join((*more, stub))
+    needed = "".join(f"{x}\n\n\n" for x in head.splitlines() if task.check not in x)
     return (
-        f"# BEGIN PROMPT\n{prompt}\n# END PROMPT\n\n\n"
+        f"# BEGIN PROMPT\n{needed}{stub}\n# END PROMPT\n\n\n"
         f"# BEGIN SOLUTION\n{hidden}\n# END SOLUTION"
     )
 

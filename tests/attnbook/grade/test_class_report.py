@@ -136,11 +136,3 @@ def test_the_page_fits_a_phone_and_requests_nothing(browser, tmp_path):
         assert requested == [file.as_uri()]
         assert run_axe(page) == []
         page.close()
-
-
-def test_a_kernel_that_could_not_run_counts_nothing():
-    kernel = {**make_answer("… not attempted: Triton"), "points": None, "of": 0}
-    results = {Path("ann.ipynb"): make_result(weights=RIGHT, kernel=kernel)}
-    assert report.count_points(results[Path("ann.ipynb")]) == (2, 2)
-    assert report.format_csv(results).splitlines()[1] == "ann.ipynb,2,2,,2,,,"
-    assert "… None" not in report.format_html(results)

@@ -267,17 +267,15 @@ def test_without_triton_a_kernel_counts_nothing(tmp_path):
     cell = (
         "from attnbook.exercises.efficient_attention import check_chunk_kernel\n"
         "from attnbook.exercises.kernels import tl, triton\n"
-        "@triton.jit\ndef my_kernel(x, N: tl.constexpr):\n    return x\n"
-        "check_chunk_kernel(my_kernel)"
+        "@triton.jit\ndef f(x, N: tl.constexpr):\n    return x\ncheck_chunk_kernel(f)"
     )
     write_notebook(tmp_path / "x.ipynb", cell)
-    subprocess.run(
-        [sys.executable, "-m", "attnbook.grade", "x.ipynb", "--json", "x.json"],
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        cwd=tmp_path,
-        check=True,
-    )
+    files = "--json", "x.json", "--html", "x.html"
+    words = "-m", "attnbook.grade", "x.ipynb", *files
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, check=True)
     (result,) = json.loads((tmp_path / "x.json").read_text())
     found = result["exercises"]["check_chunk_kernel"]
     assert (found["points"], found["of"], found["mistake"]) == (None, 0, None)
     assert found["verdict"].startswith("… not attempted: Triton")
+    assert "… None" not in (tmp_path / "x.html").read_text("utf8")
