@@ -560,9 +560,17 @@ check_softmax_kernel = KernelExercise(
 
 @triton.jit
 def forward_kernel(
-    query, key, value, output, scale, T: tl.constexpr, S: tl.constexpr,
-    D: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
-):  # fmt: skip
+    query,
+    key,
+    value,
+    output,
+    scale,
+    T: tl.constexpr,
+    S: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_S: tl.constexpr,
+):
     """Write the outputs of one tile of queries."""
     rows = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
     width = tl.arange(0, D)

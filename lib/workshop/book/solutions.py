@@ -106,7 +106,7 @@ def write_solution(name: str, exercise: Exercise, present: Collection[str] = ())
     parts = [inspect.getsource(f).rstrip() for f in shown]
     if imports := write_imports(shown, present):
         parts.insert(0, imports)
-    source = "\n\n\n".join(parts).replace("  # fmt: skip", "")
+    source = "\n\n\n".join(parts)
     return (
         f"<details>\n<summary>Solution of <code>{name}</code></summary>\n\n"
         f"```python\n{source}\n```\n\n</details>"
