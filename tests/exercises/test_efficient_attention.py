@@ -7,6 +7,7 @@ from torch.nn.functional import elu
 
 from answers import make_tests
 from attnbook.exercises import efficient_attention as checks
+from attnbook.exercises.kernels import tl, triton
 
 
 def step_by_einsum(state, normalizer, query, key, value):
@@ -143,6 +144,43 @@ def kind_by_age(memory, keys, values):
     return 2 if found > 0.99 else 0 if found > 0.05 else 1
 
 
+@triton.jit
+def attend_row_by_row(
+    query, key, value, output, T: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr
+):
+    """The recurrent form: one position at a time, and sums of products."""
+    width = tl.arange(0, D)
+    state = tl.zeros((D, D), tl.float32)
+    keys = tl.zeros((D,), tl.float32)
+    for t in range(T):
+        q, k = tl.load(query + t * D + width), tl.load(key + t * D + width)
+        v = tl.load(value + t * D + width)
+        state, keys = state + k[:, None] * v[None, :], keys + k
+        summed = tl.sum(q[:, None] * state, 0)
+        tl.store(output + t * D + width, summed / tl.sum(q * keys, 0))
+
+
+@triton.jit
+def attend_with_a_mask_of_numbers(
+    query, key, value, output, T: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr
+):
+    """The state is transposed, and both parts are divided by one sum."""
+    width, near = tl.arange(0, D), tl.arange(0, CHUNK)
+    causal = (near[None, :] <= near[:, None]).to(tl.float32)
+    state = tl.zeros((D, D), tl.float32)
+    keys = tl.zeros((1, D), tl.float32)
+    for chunk in range(tl.cdiv(T, CHUNK)):
+        rows = chunk * CHUNK + near
+        at, inside = rows[:, None] * D + width[None, :], rows[:, None] < T
+        q, k = tl.load(query + at, inside, 0.0), tl.load(key + at, inside, 0.0)
+        v = tl.load(value + at, inside, 0.0)
+        total = tl.sum(q * (keys + tl.dot(causal, k)), axis=1, keep_dims=True)
+        summed = tl.dot(q, state.T) + tl.dot(tl.dot(q, k.T) * causal, v)
+        tl.store(output + at, summed / total, inside)
+        state = state + tl.dot(v.T, k)
+        keys = keys + tl.sum(k, axis=0, keep_dims=True)
+
+
 RIGHT = {
     checks.check_recurrent_step: (step_by_einsum, step_adding_the_own_key),
     checks.check_delta_step: (delta_by_einsum, delta_by_a_matrix),
@@ -152,6 +190,7 @@ RIGHT = {
         kind_by_a_second_value_of_zero,
         kind_by_a_key_not_written,
     ),
+    checks.check_chunk_kernel: (attend_row_by_row, attend_with_a_mask_of_numbers),
 }
 WRONG = (
     (checks.check_recurrent_step, "", update_in_place),

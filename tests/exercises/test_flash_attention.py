@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from answers import make_tests
 from attnbook.exercises import flash_attention as checks
+from attnbook.exercises.kernels import tl, triton
 
 
 def attend_by_index(query, key, value, block):
@@ -155,32 +156,71 @@ def find_fault_by_block_sizes(attention, query, key, value):
     return next((n for n, failed in tests.items() if failed), 0)
 
 
-def explain_by_different_results(accumulators, terms):
-    n, found = len(terms), []
-    rough = draw_numbers(1, (n, 100))[0].exp() ** 3
-    for accumulate in accumulators:
-        whole = {accumulate(torch.full((n, 1), 3.0), i).item() for i in range(30)}
-        if whole != {3.0 * n}:
-            found.append(2 if all(x % 3 == 0 for x in whole) else 3)
-            continue
-        sums = {tuple(accumulate(rough, i).tolist()) for i in range(9)}
-        found.append(int(len(sums) > 1))
-    return found
+@triton.jit
+def softmax_of_base_two(scores, weights, stride, length, BLOCK: tl.constexpr):
+    columns = tl.arange(0, BLOCK)
+    first = tl.program_id(0) * stride
+    x = tl.load(scores + first + columns, mask=columns < length, other=0.0)
+    x = tl.where(columns < length, x, -1e30) * 1.4426950408889634
+    powers = tl.where(columns < length, tl.exp2(x - x.max(0)), 0.0)
+    tl.store(weights + first + columns, powers / powers.sum(0), columns < length)
 
 
-def explain_by_unit_vectors(accumulators, terms):
-    """The sum of unit vectors says which terms are missing."""
+@triton.jit
+def take_logsumexp(x):
+    return tl.max(x, 0) + tl.log(tl.sum(tl.exp(x - tl.max(x, 0)), 0))
 
-    def explain(accumulate):
-        for i in range(20):
-            kept = accumulate(torch.eye(len(terms)), i)
-            if (kept != 1).any():
-                return 2 if set(kept.tolist()) <= {0.0, 1.0} else 3
-        rough = draw_numbers(2, (len(terms), 90))[0] / 3
-        sums = [accumulate(rough, i) for i in range(12)]
-        return int(any(not torch.equal(x, sums[0]) for x in sums[1:]))
 
-    return tuple(map(explain, accumulators))
+@triton.jit
+def softmax_by_logsumexp(scores, weights, stride, length, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    scores, weights = (x + tl.program_id(0) * stride + at for x in (scores, weights))
+    x = tl.load(scores, at < length, float("-inf"))
+    tl.store(weights, tl.exp(x - take_logsumexp(x)), at < length)
+
+
+@triton.jit
+def attend_in_base_two(
+    query, key, value, output, scale, T: tl.constexpr, S: tl.constexpr,
+    D: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
+):  # fmt: skip
+    rows, width = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T), tl.arange(0, D)
+    own = rows[:, None] * D + width[None, :]
+    q = tl.load(query + own, rows[:, None] < T, 0.0) * (scale * 1.4426950408889634)
+    top, total = tl.full((BLOCK_T,), -1e30, tl.float32), 0.0
+    sums = tl.zeros((BLOCK_T, D), tl.float32)
+    for start in range(0, S, BLOCK_S):
+        keys = start + tl.arange(0, BLOCK_S)
+        at, inside = keys[:, None] * D + width[None, :], keys[:, None] < S
+        k, v = tl.load(key + at, inside, 0.0), tl.load(value + at, inside, 0.0)
+        scores = tl.dot(q, tl.trans(k)) + tl.where(keys < S, 0.0, float("-inf"))
+        new = tl.maximum(top, tl.max(scores, axis=1))
+        weights = tl.exp2(scores - new[:, None])
+        total = total * tl.exp2(top - new) + tl.sum(weights, axis=1)
+        sums = tl.dot(weights, v, acc=sums * tl.exp2(top - new)[:, None])
+        top = new
+    tl.store(output + own, sums / total[:, None], rows[:, None] < T)
+
+
+@triton.jit
+def attend_key_by_key(
+    query, key, value, output, scale, T: tl.constexpr, S: tl.constexpr,
+    D: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
+):  # fmt: skip
+    """One key at a time: sums of products, and no tile that is not full."""
+    rows, width = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T), tl.arange(0, D)
+    own = rows[:, None] * D + width[None, :]
+    q = tl.load(query + own, rows[:, None] < T, 0.0)
+    top, total, sums = tl.full((BLOCK_T,), -1e30, tl.float32), 0.0, 0.0
+    for s in range(S):
+        k, v = tl.load(key + s * D + width), tl.load(value + s * D + width)
+        score = tl.sum(q * k, 1) * scale
+        new = tl.maximum(top, score)
+        factor, weight = tl.exp(top - new), tl.exp(score - new)
+        total = total * factor + weight
+        sums = sums * factor[:, None] + weight[:, None] * v
+        top = new
+    tl.store(output + own, sums / total[:, None], rows[:, None] < T)
 
 
 RIGHT = {
@@ -191,10 +231,8 @@ RIGHT = {
         find_fault_by_a_table_of_inputs,
         find_fault_by_block_sizes,
     ),
-    checks.check_run_difference: (
-        explain_by_different_results,
-        explain_by_unit_vectors,
-    ),
+    checks.check_softmax_kernel: (softmax_of_base_two, softmax_by_logsumexp),
+    checks.check_forward_kernel: (attend_in_base_two, attend_key_by_key),
 }
 WRONG = ((checks.check_tiled, "numbers", attend_with_a_sentinel_of_minus_a_billion),)
 test_right_answers, test_wrong_answers = make_tests(RIGHT, WRONG)

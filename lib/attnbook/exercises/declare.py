@@ -169,6 +169,7 @@ class Exercise:
     compare: Callable = keep_result
     same_type: bool = False
     hints: Sequence[str] = ()
+    runs_here = True  # False where what runs the answers is missing
 
     def __post_init__(self):
         made = (
@@ -203,6 +204,7 @@ class Exercise:
 
         The texts, numbers and tensors returned can be sent to another process.
         """
+        attempt = self.bind(attempt, own)
         with neutral_settings():
             guard = Guard(self.forbidden, self._list_ready_made() if own else ())
             found: dict[int, Rounds] = {}
@@ -213,6 +215,10 @@ class Exercise:
                 if any(x.stopped for outcomes in rounds for x in outcomes):
                     break
         return found
+
+    def bind(self, answer: Callable, own: bool = False) -> Callable:
+        """Return what is called with the inputs of a case: the answer."""
+        return answer
 
     def judge(self, found: Mapping[int, Rounds]) -> Verdict:
         """Reach a verdict from what an attempt did, and nothing else."""
@@ -279,7 +285,7 @@ class Exercise:
     @property
     def _takes(self) -> tuple[str, ...]:
         """The names of the inputs."""
-        return tuple(inspect.signature(self.solution).parameters)
+        return tuple(inspect.signature(self.bind(self.solution)).parameters)
 
     def _describe(self, case: Case) -> str:
         """Return what a case tries, with the names and shapes of its inputs."""
@@ -302,7 +308,8 @@ class Exercise:
 
         def agrees(answer: Callable, trial: Trial) -> bool:
             case = without_limit(trial.case, trial.rounds[0])
-            return did_the_same(trial.rounds[0], run(answer, case, read=self.compare))
+            again = run(self.bind(answer), case, read=self.compare)
+            return did_the_same(trial.rounds[0], again)
 
         for mistake in self.mistakes:
             for answer in mistake.answers:
@@ -355,7 +362,8 @@ def draw_cases(cases: Callable[[Draw], Iterable], seed: int) -> tuple[Case, ...]
 def run_solution(exercise: Exercise, seed: int) -> tuple[Outcome, ...]:
     """Return what the solution gives in the cases of a seed."""
     cases = (replace(x, memory=None) for x in draw_cases(exercise.cases, seed))
-    found = tuple(run(exercise.solution, x, read=exercise.compare) for x in cases)
+    solution = exercise.bind(exercise.solution)
+    found = tuple(run(solution, x, read=exercise.compare) for x in cases)
     if bad := [x.form for x in found if not (x.tensors or x.error)]:
         raise TypeError(f"{exercise} has a solution that returns {bad[0]}")
     return found
@@ -371,7 +379,9 @@ def edit(solution: Callable, wrong: Wrong) -> Callable:
     """Return a wrong answer: the solution with some text of its body replaced."""
     if callable(wrong):
         return wrong
-    head, about, body = inspect.getsource(solution).split('"""', 2)
+    source = inspect.getsource(solution)
+    # Without decorators: Triton's needs source in a file.
+    head, about, body = source[source.index("def ") :].split('"""', 2)
     for change in wrong.split(" ; "):
         old, _, new = change.partition(" → ")
         if (count := body.count(old)) != 1:

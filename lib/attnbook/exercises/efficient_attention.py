@@ -1,7 +1,8 @@
 """The exercises of the chapter on efficient attention.
 
 Source: linear attention: Katharopoulos et al. (2020), section 3.4, equations 16 to
-    20, https://arxiv.org/abs/2006.16236; the delta rule: Schlag et al. (2021),
+    20, https://arxiv.org/abs/2006.16236; chunks: Hua et al. (2022), section 3.3,
+    https://arxiv.org/abs/2202.10447; the delta rule: Schlag et al. (2021),
     section 4.2, https://arxiv.org/abs/2102.11174; Yang et al. (2024), section 2.2,
     https://arxiv.org/abs/2406.06484; receptive field: Beltagy et al. (2020), section
     3.1, https://arxiv.org/abs/2004.05150; sinks: Xiao et al. (2024), section 3.2,
@@ -21,6 +22,7 @@ from torch.nn.functional import elu, normalize
 from attnbook.attention import delta_rule, linear
 from attnbook.attention.linear import elu_plus_one
 from attnbook.exercises.declare import Case, Exercise, differ
+from attnbook.exercises.kernels import KernelExercise, tl, triton
 
 
 def recurrent_step(
@@ -455,5 +457,96 @@ check_memory_kind = Exercise(
     hints=(
         "What does each kind return if one key is written twice, with two values?",
         "Then write it more than 6 times; only the first value is not 0.",
+    ),
+)
+
+
+@triton.jit
+def chunk_kernel(
+    query, key, value, output, T: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr
+):
+    """Write causal linear attention, chunk by chunk; φ has been applied."""
+    width = tl.arange(0, D)
+    state = tl.zeros((D, D), tl.float32)
+    normalizer = tl.zeros((D,), tl.float32)
+    for start in range(0, T, CHUNK):
+        rows = start + tl.arange(0, CHUNK)
+        at = rows[:, None] * D + width[None, :]
+        q = tl.load(query + at, mask=rows[:, None] < T, other=0.0)
+        k = tl.load(key + at, mask=rows[:, None] < T, other=0.0)
+        v = tl.load(value + at, mask=rows[:, None] < T, other=0.0)
+        weights = tl.where(rows[:, None] >= rows[None, :], tl.dot(q, k.T), 0.0)
+        summed = tl.dot(weights, v) + tl.dot(q, state)
+        divisor = tl.sum(weights, 1) + tl.sum(q * normalizer[None, :], 1)
+        tl.store(output + at, summed / divisor[:, None], mask=rows[:, None] < T)
+        state += tl.dot(k.T, v)
+        normalizer += tl.sum(k, 0)
+
+
+def launch_chunks(kernel, query, key, value, CHUNK):
+    """Launch one program for all chunks."""
+    output = torch.zeros_like(query)
+    kernel[1,](query, key, value, output, *query.shape, CHUNK)
+    return output
+
+
+def chunk_cases(draw):
+    def case(tries, T, chunk=16):
+        query, key = elu_plus_one(draw.normal(2, T, 16))
+        return Case(tries, (query, key, draw.normal(T, 16), chunk), gradient=False)
+
+    yield case("with one chunk", 16)
+    yield case("with two chunks", 32)
+    yield case("with fewer positions than a chunk", draw.whole(5, 12))
+    yield case("with a last chunk that is not full", 37)
+    yield case("with chunks of 32 positions", 70, 32)
+
+
+check_chunk_kernel = KernelExercise(
+    chunk_kernel,
+    chunk_cases,
+    launch=launch_chunks,
+    stars=3,
+    minutes=25,
+    section="Recurrent and chunked linear attention",
+    title="one chunk of linear attention in Triton",
+    returns=("output",),
+    mistakes={
+        "state-added-first": (
+            "the chunk is added to the state before that is read, so it counts twice",
+            [
+                "tl.dot(q, state) → tl.dot(q, state + tl.dot(k.T, v)) ; "
+                "normalizer[None, :] → (normalizer + tl.sum(k, 0))[None, :]",
+                "tl.dot(q, state) → tl.dot(q, state + tl.dot(k.T, v))",
+            ],
+        ),
+        "no-mask": (
+            "inside the chunk, positions attend to later ones",
+            "rows[:, None] >= rows[None, :] → (rows[:, None] + rows[None, :]) >= 0",
+        ),
+        "not-itself": (
+            "a position does not attend to itself; it should",
+            ">= rows → > rows",
+        ),
+        "all-keys-in-divisor": (
+            "the divisor sums the whole chunk, also later keys",
+            "tl.sum(weights, 1) → tl.sum(tl.dot(q, k.T), 1)",
+        ),
+        "normalizer-not-updated": (
+            "the keys of the chunk are not added to the normalizer",
+            "normalizer += tl.sum(k, 0) → pass",
+        ),
+        "unmasked-load": (
+            "a load has no mask, so the last chunk reads beyond the last position",
+            "value + at, mask=rows[:, None] < T, other=0.0 → value + at",
+        ),
+        "unmasked-store": (
+            "the store has no mask, so it writes beyond the last position",
+            "/ divisor[:, None], mask=rows[:, None] < T → / divisor[:, None]",
+        ),
+    },
+    hints=(
+        "Which keys of this chunk are in the state when the chunk is read?",
+        "First read the state of the earlier chunks, then add k.T · v to it.",
     ),
 )

@@ -1,10 +1,10 @@
 """The exercises of the chapter on FlashAttention.
 
 Source: tiles: Dao et al. (2022), section 3.1, algorithms 1 and 4,
-    https://arxiv.org/abs/2205.14135; the order of the loops, the logsumexp and atomic
-    additions: Dao (2023), sections 3.1 and 3.2, https://arxiv.org/abs/2307.08691
+    https://arxiv.org/abs/2205.14135; the order of the loops and the logsumexp: Dao
+    (2023), section 3.1, https://arxiv.org/abs/2307.08691
 Axes: B batch, H heads, T queries, S keys, D width of query and key, E of values, R
-    queries and C keys of a tile, n positions or terms
+    queries and C keys of a tile, n positions
 """
 
 import functools
@@ -20,6 +20,7 @@ from attnbook import flash
 from attnbook.attention import scaled_dot_product
 from attnbook.attention import tiled as ready
 from attnbook.exercises.declare import ATTENTION, Case, Exercise
+from attnbook.exercises.kernels import KernelExercise, tl, triton
 
 # The library's attention, which an answer may not call.
 READY_MADE = (
@@ -469,103 +470,208 @@ check_tiled_fault = Exercise(
     ),
 )
 
-EQUAL, ORDER, RACE, DROPOUT = range(4)
+
+@triton.jit
+def softmax_kernel(scores, weights, stride, length, BLOCK: tl.constexpr):
+    """Write the softmax of one row of scores."""
+    row = tl.program_id(0)
+    columns = tl.arange(0, BLOCK)
+    inside = columns < length
+    at = row * stride + columns
+    x = tl.load(scores + at, mask=inside, other=float("-inf"))
+    exponentials = tl.exp(x - tl.max(x, 0))
+    total = tl.sum(exponentials, 0)
+    tl.store(weights + at, exponentials / total, mask=inside)
 
 
-@dataclass
-class Accumulator:
-    """Adds up the contributions of n programs, for instance to a gradient.
-
-    Called with terms (n, D) and the number of a run, it returns their sum (D,) as
-    this run computes it.
-    """
-
-    built_in: int
-    seed: int
-
-    def __call__(self, terms, run):
-        """Return the sum of the terms."""
-        rng = torch.Generator().manual_seed(1000 * self.seed + run)
-        n = len(terms)
-        order = torch.arange(n)
-        if self.built_in in (ORDER, RACE):
-            order = torch.randperm(n, generator=rng)
-        if self.built_in == RACE:  # some additions are overwritten
-            lost = 1 + int(torch.randint(max(1, n // 4), (), generator=rng))
-            order = order[lost:]
-        if self.built_in == DROPOUT:
-            kept = torch.rand(n, generator=rng) >= 0.1
-            terms = terms * kept[:, None] / 0.9
-        total = torch.zeros_like(terms[0])
-        for i in order.tolist():
-            total = total + terms[i]
-        return total
+def launch_softmax(kernel, scores):
+    """Launch a program for each row; three numbers lie between two rows."""
+    rows, length = scores.shape
+    given, weights = torch.zeros(2, rows, length + 3)[..., :length]
+    given.copy_(scores)
+    block = 1 << (length - 1).bit_length()
+    kernel[rows,](given, weights, length + 3, length, BLOCK=block)
+    return weights
 
 
-def run_difference(
-    accumulators: tuple[Callable, ...], terms: Float[Tensor, "n D"]
-) -> list[int]:
-    """Return, for each accumulator, why two of its runs differ.
+def softmax_cases(draw):
+    def case(tries, scores):
+        return Case(tries, (scores,), gradient=False)
 
-    0: they do not differ. 1: the terms are added in another order. 2: terms are lost,
-    because two programs write to one place at the same time. 3: dropout with
-    probability 0.1 is left on.
-    """
-    n, rng, found = len(terms), torch.Generator().manual_seed(0), []
-    # Terms of very different size: rounding depends on the order.
-    size = 10.0 ** torch.randint(-3, 4, (n, 16), generator=rng)
-    rough = size * torch.randn(n, 16, generator=rng)
-    for accumulate in accumulators:
-        # Small integers: their sum has no rounding error in any order.
-        ones = [accumulate(torch.ones(n, 1), i).item() for i in range(8)]
-        if any(x != n for x in ones):
-            found.append(2 if all(x == int(x) for x in ones) else 3)
-            continue
-        first, *others = (accumulate(rough, i) for i in range(8))
-        found.append(int(any(not torch.equal(first, x) for x in others)))
-    return found
+    yield case("with one row that fills the block", draw.normal(1, 8))
+    yield case("with 3 rows that fill the block", draw.normal(3, 8))
+    yield case("with a row that is shorter than the block", draw.normal(1, 5))
+    yield case("with 3 rows that are shorter", draw.normal(3, draw.whole(9, 14)))
+    yield case("with scores near -120", draw.normal(2, 6) - 120)
+    yield case("with scores near 120", draw.normal(2, 7) + 120)
 
 
-def difference_cases(draw):
-    mixed = draw.shuffle(range(4))
-    examples = draw.normal(12, 3), torch.zeros(16, 3), torch.ones(20, 3)
-    for nth, kinds in enumerate(([0], [1], [2], [3], mixed, mixed[1:] + mixed[:1])):
-        terms = examples[nth % 3]
-        made = tuple(Accumulator(kind, draw.whole(0, 999)) for kind in kinds)
-        numbers = ", ".join(map(str, kinds))
-        tries = f"with accumulators of kind {numbers} and {len(terms)} terms"
-        yield Case(tries, (made, terms), gradient=False)
-
-
-check_run_difference = Exercise(
-    run_difference,
-    difference_cases,
-    stars=3,
+check_softmax_kernel = KernelExercise(
+    softmax_kernel,
+    softmax_cases,
+    launch=launch_softmax,
+    stars=2,
     minutes=20,
-    section="A deterministic backward pass: seven products instead of five",
-    title="terms that explain why two runs differ",
-    returns=("kinds",),
+    section="A Triton kernel, and the papers' names",
+    title="a softmax row in Triton",
+    returns=("weights",),
+    forbidden=ATTENTION | {"softmax"},
     mistakes={
-        "example-only": (
-            "it sums only the example, whose right sum is not known exactly",
-            "torch.ones(n, 1) → terms[:, :1] ; x != n → x != terms[:, 0].sum().item() "
-            "; accumulate(rough, i) → accumulate(terms, i)",
+        "unmasked-load": (
+            "the load has no mask, so it reads beyond the end of the row",
+            'scores + at, mask=inside, other=float("-inf") → scores + at',
         ),
-        "integers-only": (
-            "it tries only integers, whose sum is the same in every order",
-            "accumulate(rough, i) → accumulate(torch.ones(n, 4), i)",
+        "unmasked-store": (
+            "the store has no mask, so it writes beyond the end of the row",
+            "/ total, mask=inside → / total",
         ),
-        "rough-only": (
-            "it tries only terms whose sums are rounded, which hide lost terms",
-            "any(x != n for x in ones) → False",
+        "padding-counted": (
+            "columns beyond the end are loaded as 0, and exp(0 - maximum) counts in "
+            "the sum; load -inf there",
+            [
+                'other=float("-inf") → other=0.0',
+                'other=float("-inf") → other=0.0 ; '
+                "tl.max(x, 0) → tl.max(tl.where(inside, x, -1e30), 0)",
+            ],
         ),
-        "below-means-lost": (
-            "it takes dropout, whose sums are seldom integers, for lost terms",
-            "else 3 → else 2",
+        "base-2": (
+            "powers of 2 are taken for powers of e; multiply by log2(e) before tl.exp2",
+            "tl.exp(x → tl.exp2(x",
+        ),
+        "no-shift": (
+            "the maximum is not subtracted, so that exponentials overflow",
+            "x - tl.max(x, 0) → x",
+        ),
+        "stride-ignored": (
+            "rows are taken to follow one another; row r begins at r * stride",
+            "row * stride → row * length",
+        ),
+        "first-row": (
+            "every program computes the first row; row r begins at r * stride",
+            "row * stride + columns → columns",
         ),
     },
     hints=(
-        "For which terms is the sum exact, in whatever order they are added?",
-        "Try ones, and then terms of very different size.",
+        "What does tl.load return where the mask is False, unless you say?",
+        "With other=-inf, a column beyond the end is never the maximum, and adds 0.",
+    ),
+)
+
+
+@triton.jit
+def forward_kernel(
+    query,
+    key,
+    value,
+    output,
+    scale,
+    T: tl.constexpr,
+    S: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_S: tl.constexpr,
+):
+    """Write the outputs of one tile of queries."""
+    rows = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
+    width = tl.arange(0, D)
+    own = rows[:, None] * D + width[None, :]
+    q = tl.load(query + own, mask=rows[:, None] < T, other=0.0)
+    maximum = tl.full((BLOCK_T,), float("-inf"), tl.float32)
+    total = tl.zeros((BLOCK_T,), tl.float32)
+    sums = tl.zeros((BLOCK_T, D), tl.float32)
+    for start in range(0, S, BLOCK_S):
+        columns = start + tl.arange(0, BLOCK_S)
+        at = columns[:, None] * D + width[None, :]
+        k = tl.load(key + at, mask=columns[:, None] < S, other=0.0)
+        v = tl.load(value + at, mask=columns[:, None] < S, other=0.0)
+        scores = tl.dot(q, k.T) * scale
+        scores = tl.where(columns[None, :] < S, scores, float("-inf"))
+        highest = tl.maximum(maximum, tl.max(scores, 1))
+        factor = tl.exp(maximum - highest)
+        weights = tl.exp(scores - highest[:, None])
+        total = total * factor + tl.sum(weights, 1)
+        sums = sums * factor[:, None] + tl.dot(weights, v)
+        maximum = highest
+    tl.store(output + own, sums / total[:, None], mask=rows[:, None] < T)
+
+
+def launch_forward(kernel, query, key, value, BLOCK_T, BLOCK_S):
+    """Launch a program for each tile of queries."""
+    (T, D), output = query.shape, torch.zeros_like(query)
+    sizes = T, len(key), D, BLOCK_T, BLOCK_S
+    kernel[-(-T // BLOCK_T),](query, key, value, output, D**-0.5, *sizes)
+    return output
+
+
+def forward_cases(draw):
+    def case(tries, given, block_t=16, block_s=16):
+        return Case(tries, (*given, block_t, block_s), gradient=False)
+
+    def shifted(t, s, sign, low=0.0, step=0.0):
+        """Return inputs whose scores lie near a number that grows with the key."""
+        query, key, value = inputs(t=t, s=s)
+        scores = low + step * torch.arange(s)
+        return sign * (16 + 0.1 * query), (scores[:, None] + key) / 16, value
+
+    inputs = functools.partial(draw_inputs, draw, d=16, e=16)
+    yield case("with one tile of keys", inputs(t=16, s=16))
+    yield case("with two tiles of keys", inputs(t=16, s=32))
+    yield case("with fewer keys than a tile", inputs(t=16, s=draw.whole(5, 12)))
+    yield case("with lengths that tiles do not divide", inputs(t=19, s=37), 16, 32)
+    yield case("with scores that grow from key to key", shifted(5, 48, 1, step=3))
+    yield case("with scores that fall from key to key", shifted(5, 48, -1, step=3))
+    yield case("with scores near -120", shifted(5, 21, -1, 120))
+
+
+check_forward_kernel = KernelExercise(
+    forward_kernel,
+    forward_cases,
+    launch=launch_forward,
+    stars=3,
+    minutes=30,
+    section="A Triton kernel, and the papers' names",
+    title="the inner loop of FlashAttention in Triton",
+    returns=("output",),
+    mistakes={
+        "unmasked-load": (
+            "a load has no mask, so the last tile reads beyond the last key",
+            "value + at, mask=columns[:, None] < S, other=0.0 → value + at",
+        ),
+        "padding-counted": (
+            "keys beyond the last have score 0 and get weight; set it to -inf",
+            [
+                'tl.where(columns[None, :] < S, scores, float("-inf")) → scores',
+                'tl.where(columns[None, :] < S, scores, float("-inf")) → scores ; '
+                "tl.dot(weights, v) → "
+                "tl.dot(tl.where(columns[None, :] < S, weights, 0.0), v)",
+            ],
+        ),
+        "base-2": (
+            "powers of 2 are taken for powers of e; include log2(e) in the scale",
+            "tl.exp(maximum → tl.exp2(maximum ; tl.exp(scores → tl.exp2(scores",
+        ),
+        "output-not-rescaled": (
+            "a new maximum does not rescale what was summed for the output",
+            [
+                "sums * factor[:, None] + → sums +",
+                "sums * factor[:, None] + → sums + ; total * factor + → total +",
+            ],
+        ),
+        "total-not-rescaled": (
+            "a new maximum does not rescale the total",
+            "total * factor + → total +",
+        ),
+        "no-shift": (
+            "the maximum is not subtracted, so that exponentials overflow",
+            "maximum - highest → total * 0.0 ; scores - highest[:, None] → scores",
+        ),
+        "wrong-axis": (
+            "the sum runs over the queries; the keys are axis 1",
+            "tl.sum(weights, 1) → tl.sum(weights, 0)",
+        ),
+    },
+    hints=(
+        "Which two of the three running numbers does a new maximum change?",
+        "The loads are as for `k`; after `tl.where`, it is exercise 1 in other names.",
     ),
 )

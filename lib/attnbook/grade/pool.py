@@ -53,7 +53,8 @@ def grade_notebook(
 
     Returns:
         `error`: None, or why it was not graded; `notes`; and of each check in
-        `exercises` `points`, `of`, `verdict` and `mistake`.
+        `exercises` `points`, `of`, `verdict` and `mistake`. Where Triton is missing, a
+        kernel counts nothing: its `points` are None, of 0.
 
     Raises:
         ValueError: if there is no exercise of a name.

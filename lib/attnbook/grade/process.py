@@ -22,6 +22,7 @@ import torch
 from IPython.core.inputtransformer2 import TransformerManager
 from IPython.utils.capture import capture_output
 
+from attnbook.exercises.kernels import get_function, is_kernel
 from attnbook.grade import sandbox
 from attnbook.grade.notebook import PARTS, Cell, Exercise, list_exercises
 from attnbook.grade.sandbox import Limits, Place
@@ -60,6 +61,8 @@ class Carrier(cloudpickle.Pickler):
         """Return how an object, such as a cached function, is made again."""
         if isinstance(x, functools._lru_cache_wrapper):
             return functools.lru_cache(**x.cache_parameters()), (x.__wrapped__,)
+        if is_kernel(x):
+            return get_function, (x.fn,)
         return super().reducer_override(x)
 
 

@@ -260,3 +260,22 @@ def test_only_the_exercises_that_are_asked_for_count(graded, tmp_path):
     assert graded("1 + 1")["error"] == "it imports no check of this book"
     missing = grade_notebook(tmp_path / "none.ipynb")["error"]
     assert missing == "it cannot be read: No such file or directory"
+
+
+def test_without_triton_a_kernel_counts_nothing(tmp_path):
+    (tmp_path / "triton.py").write_text("raise ImportError")
+    cell = (
+        "from attnbook.exercises.efficient_attention import check_chunk_kernel\n"
+        "from attnbook.exercises.kernels import tl, triton\n"
+        "@triton.jit\ndef f(x, N: tl.constexpr):\n    return x\ncheck_chunk_kernel(f)"
+    )
+    write_notebook(tmp_path / "x.ipynb", cell)
+    files = "--json", "x.json", "--html", "x.html"
+    words = "-m", "attnbook.grade", "x.ipynb", *files
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, check=True)
+    (result,) = json.loads((tmp_path / "x.json").read_text())
+    found = result["exercises"]["check_chunk_kernel"]
+    assert (found["points"], found["of"], found["mistake"]) == (None, 0, None)
+    assert found["verdict"].startswith("… not attempted: Triton")
+    assert "… None" not in (tmp_path / "x.html").read_text("utf8")
