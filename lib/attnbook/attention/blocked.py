@@ -6,17 +6,17 @@ only the amount of work and the largest tensor are smaller.
 
 A window on a CPU needs no loop: overlapping views of the keys, one for each
 chunk of queries, make it one call of PyTorch's fused attention. Wide windows
-take oneDNN's faster products, each thread for heads of its own: threads that
-share many short operations would wait for each other most of the time.
+take oneDNN's faster products. Each thread computes heads of its own: threads that
+share many short operations wait for each other most of the time.
 
 Source: a window over the last keys as in Jiang et al. (2023), section 2,
     https://arxiv.org/abs/2310.06825 (here the query's own key is one of its
     keys); the chunks and blocks are this book's addition.
 Axes: B batch, H heads, T queries, S keys, D width of query and key, E of
-    values, R queries in a chunk
+    values, R queries in a chunk, K sinks
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch._C._autograd import _profiler_enabled
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad, scaled_dot_product_attention
 
@@ -38,8 +39,6 @@ CHUNK_SIZE = 128
 WINDOW_ROWS = 32
 # The first queries, whose windows are not whole, take masks of this many rows.
 HEAD_ROWS = 256
-# Without a gradient, the output is filled in by calls of this many queries.
-CALL_ROWS = 2048
 # From this many keys on, oneDNN's products are faster than PyTorch's function.
 WIDE = 512
 Item = TypeVar("Item")
@@ -147,25 +146,52 @@ def attend_window_views(
     sinks: Tensor | None = None,
 ) -> Tensor | None:
     """Return `attend_window` by PyTorch's fused attention, or None if that lacks it."""
-    (B, H, T, D), S = query.shape, key.shape[2]
+    B, H, T, D = query.shape
     given = query, key, value
     if value.shape[-1] != D or not all(
         x.numel() and x.stride(-1) == 1 and x.shape[:2] == (B, H) for x in given
     ):
         return None
-    wanted = [x.requires_grad for x in (*given, sinks) if x is not None]
-    recorded = torch.is_grad_enabled() and any(wanted)
-    empty = max(0, T - S)  # queries before the first key
-    begin = S - T + empty  # the position of the first other query
-    query, key, value = (x.flatten(0, 1) for x in (query[:, :, empty:], key, value))
-    output = query.new_empty(B * H, T, D)
-    output[:, :empty] = 0
-    if size >= WIDE and not recorded and sinks is None and has_onednn(*given):
-        heads = list(zip(query, key, value, output[:, empty:], strict=True))
-        run_in_threads(lambda part: attend_wide(part, size), heads)
-        return output.unflatten(0, (B, H))
+    queries, keys, values = (x.flatten(0, 1) for x in given)
     if sinks is not None:
         sinks = sinks.to(query).repeat(B)[:, None]  # (B H, 1)
+    wanted = [x.requires_grad for x in (*given, sinks) if x is not None]
+    if torch.is_grad_enabled() and any(wanted):
+        output = attend_heads(queries, keys, values, size, rows, sinks)
+        return output.unflatten(0, (B, H))
+    wide = size >= WIDE and sinks is None and has_onednn(*given)
+    output = query.new_empty(B * H, T, D)
+
+    def fill(heads: list[int]) -> None:
+        if wide:
+            return attend_wide(
+                [(queries[i], keys[i], values[i], output[i]) for i in heads], size
+            )
+        for i in heads:
+            one = slice(i, i + 1)
+            more = None if sinks is None else sinks[one]
+            output[one] = attend_heads(
+                queries[one], keys[one], values[one], size, rows, more
+            )
+
+    run_in_threads(fill, range(B * H))
+    return output.unflatten(0, (B, H))
+
+
+def attend_heads(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    size: int,
+    rows: int,
+    sinks: Tensor | None,
+) -> Tensor:
+    """Return the outputs (B H, T, D) of heads, by PyTorch's fused attention."""
+    (_, T, D), S = query.shape, key.shape[1]
+    empty = max(0, T - S)  # queries before the first key
+    begin = S - T + empty  # the position of the first other query
+    outputs = [query.new_zeros(len(query), empty, D)]
+    query = query[:, empty:]
 
     def attend_range(start: int, stop: int) -> Tensor:
         """Attend from the queries at positions start ... stop - 1."""
@@ -175,40 +201,26 @@ def attend_window_views(
         q, k, v = (x[None] for x in (*part, value[:, low:stop]))
         return attend_fused(q, k, v, mask, sinks)[0]
 
-    def attend_whole(start: int, stop: int) -> Tensor:
-        """Attend from whole chunks of queries whose windows are whole."""
-        # A chunk's keys are one more than it needs: the products of an even
-        # number of keys are faster.
-        queries = query[:, start - begin : stop - begin].unflatten(1, (-1, rows))
+    # All queries from `first` on have a whole window. A chunk's keys are one more
+    # than it needs: the products of an even number of keys are faster.
+    first = min(S, max(begin, size))
+    count = (S - first) // rows
+    last = first + count * rows
+    for start in range(begin, first, HEAD_ROWS):
+        outputs.append(attend_range(start, min(start + HEAD_ROWS, first)))
+    if count:
+        queries = query[:, first - begin : last - begin].unflatten(1, (count, rows))
         keys, values = (
-            x[:, start - size : stop].unfold(1, rows + size, rows).mT
+            x[:, first - size : last].unfold(1, rows + size, rows).mT
             for x in (key, value)
         )
+        mask = window_mask(key, size, size, size + rows, 0, size + rows)
         more = None if sinks is None else sinks[..., None]
-        return attend_fused(queries, keys, values, whole, more).flatten(1, 2)
-
-    # All queries from `first` on have a whole window.
-    first = min(S, max(begin, size))
-    last = first + (S - first) // rows * rows
-    step = max(1, S if recorded else CALL_ROWS // rows) * rows
-    whole = window_mask(key, size, size, size + rows, 0, size + rows)
-
-    def list_parts() -> Iterator[Tensor]:
-        for start in range(begin, first, HEAD_ROWS):
-            yield attend_range(start, min(start + HEAD_ROWS, first))
-        for start in range(first, last, step):
-            yield attend_whole(start, min(start + step, last))
-        if last < S:
-            yield attend_range(last, S)
-
-    if recorded:
-        output = torch.cat([output[:, :empty], *list_parts()], dim=1)
-    else:
-        done = empty
-        for part in list_parts():
-            output[:, done : done + part.shape[1]] = part
-            done += part.shape[1]
-    return output.unflatten(0, (B, H))
+        output = attend_fused(queries, keys, values, mask, more)
+        outputs.append(output.flatten(1, 2))
+    if last < S:
+        outputs.append(attend_range(last, S))
+    return torch.cat(outputs, dim=1)
 
 
 def attend_fused(
@@ -272,7 +284,9 @@ def attend_wide(heads: Sequence[tuple[Tensor, ...]], size: int) -> None:
         mask = window_mask(heads[0][1], size, own, keys, 0, keys)
         return heads[0][0].new_zeros(mask.shape).masked_fill_(~mask, -torch.inf)
 
-    for start in range(0, T, CHUNK_SIZE):
+    for *_, output in heads:
+        output[: max(0, T - S)] = 0  # queries before the first key
+    for start in range(max(0, T - S), T, CHUNK_SIZE):
         stop = min(start + CHUNK_SIZE, T)
         first, last = max(0, S - T + start - size), S - T + stop
         bias = make_bias(stop - start, last - first)
@@ -316,7 +330,8 @@ def run_in_threads(
     count = torch.get_num_threads()
     parts = [part for i in range(count) if (part := list(items[i::count]))]
     # What records operations, such as a memory meter, sees only this thread.
-    if len(parts) < 2 or torch._C._len_torch_dispatch_stack():
+    watched = torch._C._len_torch_dispatch_stack() or _profiler_enabled()
+    if len(parts) < 2 or watched:
         return function(list(items))
     inference = torch.is_inference_mode_enabled()
 
@@ -368,6 +383,22 @@ def attend_with_sinks(
     none = sinks.new_zeros(len(sinks), 1, key.shape[-2] - 1)
     bias = torch.cat([none, sinks[:, None, None]], dim=-1)
     return attend(query, key, value, mask, bias.to(query))
+
+
+def go_back_with_sinks(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    upstream: Tensor,
+    mask: Tensor | None,
+    sinks: Tensor,
+) -> tuple[Tensor, ...]:
+    """Return the gradients of `attend_with_sinks`, that on the sinks last."""
+    leaves = [x.detach().requires_grad_() for x in (query, key, value, sinks)]
+    query, key, value, sinks = leaves
+    with torch.enable_grad():
+        output = attend_with_sinks(query, key, value, mask, sinks)
+    return torch.autograd.grad(output, leaves, upstream)
 
 
 def join(parts: list[Tensor], axis: int, whole: Tensor) -> Tensor:

@@ -3,7 +3,9 @@
 A layout says which blocks of keys each block of queries attends to; all other
 blocks are neither read nor computed. Inside the kept blocks a rule can mask
 single positions, such as the edge of a window. Only query, key and value are
-saved for the backward pass, which computes the weights of each block again.
+saved for the backward pass, which computes the weights of each block again. In
+float32 on a CPU, the forward pass takes oneDNN's products, and each thread rows
+of blocks of its own.
 
 A selection is a mask. Its keys have the largest scores, whichever these are:
 the attention weights themselves, which only an oracle knows beforehand, the
@@ -26,7 +28,7 @@ Source: blocks: Child et al. (2019), https://arxiv.org/abs/1904.10509, and
     input instead of a compressed query; no Hadamard transform and no 8-bit
     numbers.
 Axes: B batch, H heads, G groups (key-value heads), J heads of the indexer, T
-    queries, S keys, R the queries among them that are scored, N M blocks of
+    queries, S keys, K sinks, R the queries among them that are scored, N M blocks of
     queries and of keys, D width of query and key, E of values, C model width
 """
 
@@ -37,12 +39,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from attnbook.attention.multi_head import grouped_scores
-from attnbook.attention.scaled_dot_product import (
-    attend,
-    attend_gradient,
-    require_values,
+from attnbook.attention.blocked import (
+    attend_with_sinks,
+    go_back_with_sinks,
+    has_onednn,
+    multiply,
+    require_sinks,
+    run_in_threads,
 )
+from attnbook.attention.multi_head import grouped_scores
+from attnbook.attention.scaled_dot_product import attend_gradient, require_values
 from attnbook.masks import evaluate_rule
 from attnbook.masks.layouts import count_blocks
 from attnbook.masks.rules import Rule, check_positive
@@ -51,127 +57,202 @@ from attnbook.positions.rotary import rotate_partly
 
 def attend_block_sparse(
     query: Float[Tensor, "B H T D"],
-    key: Float[Tensor, "B H S D"],
-    value: Float[Tensor, "B H S E"],
-    layout: Bool[Tensor, "N M"],
+    key: Float[Tensor, "B G S D"],
+    value: Float[Tensor, "B G S E"],
+    layout: Bool[Tensor, "..."],
     rule: Rule | None = None,
+    sinks: Float[Tensor, "K"] | None = None,
 ) -> Float[Tensor, "B H T E"]:
     """Return `attend` with the mask of a layout and, inside its blocks, a rule.
 
     The result is that of the mask `block_sparse(layout, size) & rule`, where
-    the size of a block is T / N.
+    the size of a block is T / N. All queries of a block share its blocks of keys:
+    NSA's selection is such a layout where its T / N queries select together; with
+    MoBA, whose queries select one by one, the layout holds the union, and a rule
+    the selection.
 
     Args:
-        layout: True where a block of queries attends to a block of keys.
+        layout: True where a block of queries attends to a block of keys; shape
+            (N, M), (H, N, M) or (B, H, N, M), where H and B may be 1. Rows may
+            differ in their number of blocks.
         rule: which positions inside the kept blocks a query can attend to; all
             unless given.
+        sinks: one more logit for each head, which has no value (gpt-oss).
 
     Raises:
-        ValueError: if the blocks do not divide the queries or the keys, or a
-            block of queries has no block of keys.
+        ValueError: if the layout does not fit batch and heads, its blocks do not
+            divide the queries or the keys, a block of queries has no block of
+            keys, G does not divide H, or there is not one sink for each head.
     """
     require_values(key, value)
-    size, runs = read_layout(query, key, layout)
-    rows = [Row(n * size, (n + 1) * size, x) for n, x in enumerate(runs)]
-    if rule is not None:
-        rows = [x.restrict(rule, query) for x in rows]
+    require_sinks(query, sinks)
+    H, G = query.shape[1], key.shape[1]
+    if H % G:
+        raise ValueError(f"{G} heads of keys do not divide {H} heads of queries")
+    key, value = (x.repeat_interleave(H // G, dim=1) for x in (key, value))
+    rows = read_layout(query, key, layout)
+    if sinks is not None:
+        sinks = sinks.to(query).repeat(len(query))
     # PyTorch does not annotate `apply`.
     output: Tensor = BlockSparse.apply(  # type: ignore[no-untyped-call]
-        query, key, value, rows
+        query, key, value, sinks, rows, rule
     )
     return output
 
 
 class Row(NamedTuple):
-    """A block of queries start ... stop - 1, its ranges of keys, and their mask."""
+    """A block of queries start ... stop - 1 of some heads, and its ranges of keys.
+
+    The heads of the second sequence follow those of the first one.
+    """
 
     start: int
     stop: int
     runs: list[tuple[int, int]]
-    mask: Tensor | None = None
+    heads: list[int] | slice
 
-    def restrict(self, rule: Rule, like: Tensor) -> "Row":
-        """Return the row with the mask that a rule leaves of it."""
+    def take(self, x: Tensor) -> Tensor:
+        """Return what belongs to its queries of (B H, T, ...); of all heads, a view."""
+        return x[self.heads, self.start : self.stop]
+
+    def take_keys(self, x: Tensor) -> Tensor:
+        """Return what belongs to its keys of (B H, S, ...)."""
+        parts = [x[self.heads, start:stop] for start, stop in self.runs]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+    def restrict(self, rule: Rule | None, like: Tensor) -> Tensor | None:
+        """Return the mask that a rule leaves, for one head or for each."""
+        if rule is None:
+            return None
         query = torch.arange(self.start, self.stop, device=like.device)
         runs = [torch.arange(a, b, device=like.device) for a, b in self.runs]
         mask = evaluate_rule(rule, query, torch.cat(runs), *like.shape[:2])
-        return self._replace(mask=mask)
+        if mask.ndim < 4 or mask.shape[:2] == (1, 1):
+            return mask.expand(1, 1, len(query), -1)[0]
+        return mask.expand(*like.shape[:2], len(query), -1).flatten(0, 1)[self.heads]
 
 
-def read_layout(
-    query: Tensor, key: Tensor, layout: Tensor
-) -> tuple[int, list[list[tuple[int, int]]]]:
-    """Return the size of a block, and the ranges of keys of each row."""
-    T, S = query.shape[-2], key.shape[-2]
-    N, M = layout.shape
+def read_layout(query: Tensor, key: Tensor, layout: Tensor) -> list[Row]:
+    """Return the rows of blocks; heads with the same blocks share one."""
+    (B, H, T, _), S = query.shape, key.shape[2]
+    N, M = layout.shape[-2:]
+    try:
+        layout = layout.expand(B, H, N, M).flatten(0, 1)
+    except RuntimeError:
+        raise ValueError(
+            f"a layout of shape {tuple(layout.shape)} does not fit {B} sequences "
+            f"of {H} heads"
+        ) from None
     if T % N or S % M or T // N != S // M:
         raise ValueError(
             f"a layout of {N} by {M} blocks does not divide {T} queries and "
             f"{S} keys into square blocks"
         )
     size = T // N
-    found = []
-    for n, row in enumerate(layout.tolist()):
+    for n in (~layout.any(dim=-1).all(dim=0)).nonzero().flatten().tolist():
+        raise ValueError(
+            f"block {n} of the {N} blocks of queries attends to none of "
+            f"the {M} blocks of keys; each needs at least one"
+        )
+    kept: dict[tuple[int, int], list[int]] = {}
+    for head, n, m in layout.nonzero().tolist():
+        kept.setdefault((n, head), []).append(m)
+    shared: dict[tuple[int, ...], list[int]] = {}
+    for (n, head), blocks in kept.items():
+        shared.setdefault((n, *blocks), []).append(head)
+    rows = []
+    for (n, *blocks), heads in shared.items():
         runs: list[tuple[int, int]] = []
-        for m, kept in enumerate(row):
-            if kept and runs and runs[-1][1] == m * size:
-                runs[-1] = runs[-1][0], (m + 1) * size
-            elif kept:
-                runs.append((m * size, (m + 1) * size))
-        if not runs:
-            raise ValueError(
-                f"block {n} of the {N} blocks of queries attends to none of "
-                f"the {M} blocks of keys; each needs at least one"
-            )
-        found.append(runs)
-    return size, found
+        for m in blocks:
+            start = m * size
+            if runs and runs[-1][1] == start:
+                start = runs.pop()[0]
+            runs.append((start, (m + 1) * size))
+        some = slice(None) if len(heads) == B * H else heads
+        rows.append(Row(n * size, (n + 1) * size, runs, some))
+    return rows
+
+
+def fill_rows(
+    given: list[Tensor], output: Tensor, rows: list[Row], rule: Rule | None
+) -> None:
+    """Fill in rows of the output (B, H, T, E) by oneDNN's products."""
+    q, k, v, flat = (x.flatten(0, 1) for x in (*given, output))
+    for row in rows:
+        mask = row.restrict(rule, output)
+        hidden = None if mask is None else (~mask).expand(len(q), -1, -1)
+        heads = range(len(q))[row.heads] if isinstance(row.heads, slice) else row.heads
+        parts = row.take(q) * q.shape[-1] ** -0.5, row.take_keys(k), row.take_keys(v).mT
+        for i, (head, x, y, z) in enumerate(zip(heads, *parts, strict=True)):
+            scores = multiply(x, y)
+            if hidden is not None:
+                scores.masked_fill_(hidden[i], -torch.inf)
+            weights = torch.softmax(scores, dim=-1, out=scores)
+            flat[head, row.start : row.stop] = multiply(weights, z)
 
 
 class BlockSparse(torch.autograd.Function):
-    """Attention to the kept blocks, and its gradient."""
+    """Attention to the kept blocks, and its gradient; a sink for each of B H heads."""
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, rows: list[Row]
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        sinks: Tensor | None,
+        rows: list[Row],
+        rule: Rule | None,
     ) -> Tensor:
         """Compute one row of blocks after the other; keep the inputs."""
-        ctx.save_for_backward(query, key, value)
-        ctx.rows = rows
+        ctx.save_for_backward(query, key, value, sinks)
+        ctx.rows, ctx.rule = rows, rule
+        given = [query, key, value]
         output = value.new_empty(*query.shape[:-1], value.shape[-1])
-        for start, stop, runs, mask in rows:
-            keys, values = (take_runs(x, runs) for x in (key, value))
-            output[..., start:stop, :] = attend(
-                query[..., start:stop, :], keys, values, mask
+        if sinks is None and has_onednn(*given):
+            run_in_threads(lambda part: fill_rows(given, output, part, rule), rows)
+            # A query without any key gave NaN; below it gets zeros.
+            if not output.sum().isnan():
+                return output
+        q, k, v, flat = (x.flatten(0, 1) for x in (*given, output))
+        for row in rows:
+            parts = row.take(q), row.take_keys(k), row.take_keys(v)
+            more = (
+                row.restrict(rule, query),
+                None if sinks is None else sinks[row.heads],
             )
+            flat[row.heads, row.start : row.stop] = attend_with_sinks(*parts, *more)
         return output
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Compute the weights of each row of blocks again, and go back."""
-        query, key, value = ctx.saved_tensors
-        dquery = torch.empty_like(query)
+        *given, sinks = ctx.saved_tensors
+        q, k, v, up = (x.flatten(0, 1) for x in (*given, upstream))
         # A key is in several rows of blocks: its sum is taken in float32.
-        wide = torch.promote_types(key.dtype, torch.float32)
-        sums = [torch.zeros_like(x, dtype=wide) for x in (key, value)]
-        for start, stop, runs, mask in ctx.rows:
-            queries, up = (x[..., start:stop, :] for x in (query, upstream))
-            keys, values = (take_runs(x, runs) for x in (key, value))
-            dquery[..., start:stop, :], *found = attend_gradient(
-                queries, keys, values, up, mask
-            )
-            for total, part in zip(sums, found, strict=True):
-                sizes = [last - first for first, last in runs]
-                pieces = part.split(sizes, dim=-2)
-                for (first, last), piece in zip(runs, pieces, strict=True):
-                    total[..., first:last, :] += piece
-        return dquery, sums[0].to(key), sums[1].to(value), None
-
-
-def take_runs(x: Tensor, runs: list[tuple[int, int]]) -> Tensor:
-    """Return the rows in some ranges; of one range, a view."""
-    parts = [x[..., start:stop, :] for start, stop in runs]
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)
+        wide = torch.promote_types(k.dtype, torch.float32)
+        sums = [
+            torch.zeros_like(x, dtype=wide) for x in (q, k, v, sinks) if x is not None
+        ]
+        for row in ctx.rows:
+            parts = row.take(q), row.take_keys(k), row.take_keys(v), row.take(up)
+            mask = row.restrict(ctx.rule, given[0])
+            found: tuple[Tensor, ...]
+            if sinks is None:
+                found = attend_gradient(*parts, mask)
+            else:
+                found = go_back_with_sinks(*parts, mask, sinks[row.heads])
+                sums[3][row.heads] += found[3]
+            sums[0][row.heads, row.start : row.stop] = found[0]
+            sizes = [stop - start for start, stop in row.runs]
+            for total, part in zip(sums[1:3], found[1:3], strict=True):
+                pieces = part.split(sizes, dim=1)
+                for (start, stop), piece in zip(row.runs, pieces, strict=True):
+                    total[row.heads, start:stop] += piece
+        saved = zip(sums, ctx.saved_tensors, strict=False)
+        found = tuple(x.view(y.shape).to(y) for x, y in saved)
+        return *found, *[None] * (6 - len(found))
 
 
 def select_top_keys(
