@@ -89,51 +89,65 @@ def attend_block_sparse(
     H, G = query.shape[1], key.shape[1]
     if H % G:
         raise ValueError(f"{G} heads of keys do not divide {H} heads of queries")
-    key, value = (x.repeat_interleave(H // G, dim=1) for x in (key, value))
-    rows = read_layout(query, key, layout)
+    if G < H:
+        key, value = (x.repeat_interleave(H // G, dim=1) for x in (key, value))
+    size, rows = read_layout(query, key, layout)
+    lead = query.shape[:2]
     if sinks is not None:
-        sinks = sinks.to(query).repeat(len(query))
+        sinks = sinks.to(query).repeat(lead[0])
+    blocks = (x.flatten(0, 1).unflatten(1, (-1, size)) for x in (query, key, value))
     # PyTorch does not annotate `apply`.
     output: Tensor = BlockSparse.apply(  # type: ignore[no-untyped-call]
-        query, key, value, sinks, rows, rule
+        *blocks, sinks, rows, lead, rule
     )
-    return output
+    return output.flatten(1, 2).unflatten(0, lead)
+
+
+Heads = Tensor | slice
 
 
 class Row(NamedTuple):
-    """A block of queries start ... stop - 1 of some heads, and its ranges of keys.
+    """A block of queries, and which heads attend to which blocks of keys.
 
     The heads of the second sequence follow those of the first one.
     """
 
-    start: int
-    stop: int
-    runs: list[tuple[int, int]]
-    heads: list[int] | slice
+    number: Tensor  # of the block, (1,)
+    blocks: Tensor  # of keys that any head attends to, (U,)
+    shares: list[tuple[Heads, Tensor]]  # heads, (h, 1) or all; their blocks, (c,)
 
-    def take(self, x: Tensor) -> Tensor:
-        """Return what belongs to its queries of (B H, T, ...); of all heads, a view."""
-        return x[self.heads, self.start : self.stop]
-
-    def take_keys(self, x: Tensor) -> Tensor:
-        """Return what belongs to its keys of (B H, S, ...)."""
-        parts = [x[self.heads, start:stop] for start, stop in self.runs]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-
-    def restrict(self, rule: Rule | None, like: Tensor) -> Tensor | None:
-        """Return the mask that a rule leaves, for one head or for each."""
+    def restrict(self, rule: Rule | None, B: int, H: int, size: int) -> Tensor | None:
+        """Return the mask (B H or 1, R, U, R) that a rule leaves of the blocks."""
         if rule is None:
             return None
-        query = torch.arange(self.start, self.stop, device=like.device)
-        runs = [torch.arange(a, b, device=like.device) for a, b in self.runs]
-        mask = evaluate_rule(rule, query, torch.cat(runs), *like.shape[:2])
-        if mask.ndim < 4 or mask.shape[:2] == (1, 1):
-            return mask.expand(1, 1, len(query), -1)[0]
-        return mask.expand(*like.shape[:2], len(query), -1).flatten(0, 1)[self.heads]
+        inside = torch.arange(size, device=self.number.device)
+        query = (self.number[:, None] * size + inside).flatten()
+        key = (self.blocks[:, None] * size + inside).flatten()
+        mask = evaluate_rule(rule, query, key, B, H)
+        same = mask.ndim < 4 or mask.shape[:2] == (1, 1)
+        mask = mask.expand(*((1, 1) if same else (B, H)), size, len(key))
+        return mask.flatten(0, 1).unflatten(-1, (-1, size))
+
+    def cut(self, mask: Tensor | None, heads: Heads, kept: Tensor) -> Tensor | None:
+        """Return some heads' part of that mask, over their blocks alone."""
+        if mask is None:
+            return None
+        mask = mask[:, :, torch.isin(self.blocks, kept)].flatten(2)
+        return mask if len(mask) == 1 else choose(mask, heads)
 
 
-def read_layout(query: Tensor, key: Tensor, layout: Tensor) -> list[Row]:
-    """Return the rows of blocks; heads with the same blocks share one."""
+def choose(x: Tensor, heads: Heads) -> Tensor:
+    """Return what belongs to some heads of (B H, ...)."""
+    return x[heads if isinstance(heads, slice) else heads[:, 0]]
+
+
+def take(x: Tensor, heads: Heads, blocks: Tensor) -> Tensor:
+    """Return the blocks of some heads of (B H, N, R, D), one after the other."""
+    return x[heads, blocks].flatten(1, 2)
+
+
+def read_layout(query: Tensor, key: Tensor, layout: Tensor) -> tuple[int, list[Row]]:
+    """Return the size of a block, and the rows; heads with equal blocks share one."""
     (B, H, T, _), S = query.shape, key.shape[2]
     N, M = layout.shape[-2:]
     try:
@@ -148,51 +162,79 @@ def read_layout(query: Tensor, key: Tensor, layout: Tensor) -> list[Row]:
             f"a layout of {N} by {M} blocks does not divide {T} queries and "
             f"{S} keys into square blocks"
         )
-    size = T // N
     for n in (~layout.any(dim=-1).all(dim=0)).nonzero().flatten().tolist():
         raise ValueError(
             f"block {n} of the {N} blocks of queries attends to none of "
             f"the {M} blocks of keys; each needs at least one"
         )
+
+    def index(*numbers: int) -> Tensor:
+        return torch.tensor(numbers, device=query.device)
+
     kept: dict[tuple[int, int], list[int]] = {}
-    for head, n, m in layout.nonzero().tolist():
+    for n, head, m in layout.transpose(0, 1).nonzero().tolist():
         kept.setdefault((n, head), []).append(m)
-    shared: dict[tuple[int, ...], list[int]] = {}
+    found: list[dict[tuple[int, ...], list[int]]] = [{} for _ in range(N)]
     for (n, head), blocks in kept.items():
-        shared.setdefault((n, *blocks), []).append(head)
+        found[n].setdefault(tuple(blocks), []).append(head)
     rows = []
-    for (n, *blocks), heads in shared.items():
-        runs: list[tuple[int, int]] = []
-        for m in blocks:
-            start = m * size
-            if runs and runs[-1][1] == start:
-                start = runs.pop()[0]
-            runs.append((start, (m + 1) * size))
-        some = slice(None) if len(heads) == B * H else heads
-        rows.append(Row(n * size, (n + 1) * size, runs, some))
-    return rows
+    for n, same in enumerate(found):
+        shares = [
+            (slice(None) if len(x) == B * H else index(*x)[:, None], index(*blocks))
+            for blocks, x in same.items()
+        ]
+        union = index(*sorted({m for blocks in same for m in blocks}))
+        rows.append(Row(index(n), union, shares))
+    return T // N, rows
 
 
 def fill_rows(
-    given: list[Tensor], output: Tensor, rows: list[Row], rule: Rule | None
+    given: list[Tensor],
+    output: Tensor,
+    rows: list[Row],
+    lead: tuple[int, int],
+    rule: Rule | None,
 ) -> None:
-    """Fill in rows of the output (B, H, T, E) by oneDNN's products."""
-    q, k, v, flat = (x.flatten(0, 1) for x in (*given, output))
+    """Fill in rows of the output (B H, N, R, E) by oneDNN's products.
+
+    A query without keys, and a key that is NaN, leave NaN in it.
+    """
+    query, key, value = given
+    count, _, size, D = query.shape
     for row in rows:
-        mask = row.restrict(rule, output)
-        hidden = None if mask is None else (~mask).expand(len(q), -1, -1)
-        heads = range(len(q))[row.heads] if isinstance(row.heads, slice) else row.heads
-        parts = row.take(q) * q.shape[-1] ** -0.5, row.take_keys(k), row.take_keys(v).mT
-        for i, (head, x, y, z) in enumerate(zip(heads, *parts, strict=True)):
-            scores = multiply(x, y)
-            if hidden is not None:
-                scores.masked_fill_(hidden[i], -torch.inf)
-            weights = torch.softmax(scores, dim=-1, out=scores)
-            flat[head, row.start : row.stop] = multiply(weights, z)
+        mask = row.restrict(rule, *lead, size)
+        n, blocks = int(row.number), row.blocks.tolist()
+        scaled = query[:, n] * D**-0.5
+        biases: list[dict[int, Tensor]] = []
+        for part in () if mask is None else mask:
+            # A byte of each position: their smallest is 0 where one is masked out.
+            whole = part.contiguous().view(torch.uint8).amin(0).amin(1).tolist()
+            hidden = {m: ~part[:, u] for u, m in enumerate(blocks) if not whole[u]}
+            zeros = scaled.new_zeros(size, size)
+            biases.append(
+                {m: zeros.masked_fill(x, -torch.inf) for m, x in hidden.items()}
+            )
+        for heads, kept in row.shares:
+            places = list(enumerate(kept.tolist()))
+            for i in choose(torch.arange(count), heads).tolist():
+                keys, values = (
+                    x[i].index_select(0, kept).flatten(0, 1) for x in (key, value)
+                )
+                scores = multiply(scaled[i], keys)
+                for j, m in places if biases else ():
+                    bias = biases[i % len(biases)].get(m)
+                    if bias is not None:
+                        scores[:, j * size : (j + 1) * size] += bias
+                weights = torch.softmax(scores, dim=-1, out=scores)
+                output[i, n] = multiply(weights, values.mT)
 
 
 class BlockSparse(torch.autograd.Function):
-    """Attention to the kept blocks, and its gradient; a sink for each of B H heads."""
+    """Attention to the kept blocks, and its gradient.
+
+    Query, key, value and output are (B H, N, R, D), B and H the lead; there is a
+    sink for each of B H heads.
+    """
 
     @staticmethod
     def forward(
@@ -202,57 +244,65 @@ class BlockSparse(torch.autograd.Function):
         value: Tensor,
         sinks: Tensor | None,
         rows: list[Row],
+        lead: tuple[int, int],
         rule: Rule | None,
     ) -> Tensor:
         """Compute one row of blocks after the other; keep the inputs."""
         ctx.save_for_backward(query, key, value, sinks)
-        ctx.rows, ctx.rule = rows, rule
-        given = [query, key, value]
+        ctx.rows, ctx.lead, ctx.rule = rows, lead, rule
+        given, size = [query, key, value], query.shape[2]
         output = value.new_empty(*query.shape[:-1], value.shape[-1])
         if sinks is None and has_onednn(*given):
-            run_in_threads(lambda part: fill_rows(given, output, part, rule), rows)
-            # A query without any key gave NaN; below it gets zeros.
+            run_in_threads(
+                lambda part: fill_rows(given, output, part, lead, rule), rows
+            )
             if not output.sum().isnan():
                 return output
-        q, k, v, flat = (x.flatten(0, 1) for x in (*given, output))
         for row in rows:
-            parts = row.take(q), row.take_keys(k), row.take_keys(v)
-            more = (
-                row.restrict(rule, query),
-                None if sinks is None else sinks[row.heads],
-            )
-            flat[row.heads, row.start : row.stop] = attend_with_sinks(*parts, *more)
+            mask = row.restrict(rule, *lead, size)
+            for heads, kept in row.shares:
+                places = row.number, kept, kept
+                q, k, v = (
+                    take(x, heads, y) for x, y in zip(given, places, strict=True)
+                )
+                more = None if sinks is None else choose(sinks, heads)
+                found = attend_with_sinks(q, k, v, row.cut(mask, heads, kept), more)
+                output[heads, row.number] = found.unflatten(1, (1, size))
         return output
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Compute the weights of each row of blocks again, and go back."""
-        *given, sinks = ctx.saved_tensors
-        q, k, v, up = (x.flatten(0, 1) for x in (*given, upstream))
+        query, key, value, sinks = ctx.saved_tensors
+        size = query.shape[2]
         # A key is in several rows of blocks: its sum is taken in float32.
-        wide = torch.promote_types(k.dtype, torch.float32)
+        wide = torch.promote_types(key.dtype, torch.float32)
         sums = [
-            torch.zeros_like(x, dtype=wide) for x in (q, k, v, sinks) if x is not None
+            x.new_zeros(x.shape, dtype=wide)
+            for x in (query, key, value, sinks)
+            if x is not None
         ]
         for row in ctx.rows:
-            parts = row.take(q), row.take_keys(k), row.take_keys(v), row.take(up)
-            mask = row.restrict(ctx.rule, given[0])
-            found: tuple[Tensor, ...]
-            if sinks is None:
-                found = attend_gradient(*parts, mask)
-            else:
-                found = go_back_with_sinks(*parts, mask, sinks[row.heads])
-                sums[3][row.heads] += found[3]
-            sums[0][row.heads, row.start : row.stop] = found[0]
-            sizes = [stop - start for start, stop in row.runs]
-            for total, part in zip(sums[1:3], found[1:3], strict=True):
-                pieces = part.split(sizes, dim=1)
-                for (start, stop), piece in zip(row.runs, pieces, strict=True):
-                    total[row.heads, start:stop] += piece
-        saved = zip(sums, ctx.saved_tensors, strict=False)
-        found = tuple(x.view(y.shape).to(y) for x, y in saved)
-        return *found, *[None] * (6 - len(found))
+            whole = row.restrict(ctx.rule, *ctx.lead, size)
+            for heads, kept in row.shares:
+                places = row.number, kept, kept, row.number
+                q, k, v, up = (
+                    take(x, heads, y)
+                    for x, y in zip((query, key, value, upstream), places, strict=True)
+                )
+                mask = row.cut(whole, heads, kept)
+                found: tuple[Tensor, ...]
+                if sinks is None:
+                    found = attend_gradient(q, k, v, up, mask)
+                else:
+                    found = go_back_with_sinks(q, k, v, up, mask, choose(sinks, heads))
+                    at = heads if isinstance(heads, slice) else heads[:, 0]
+                    sums[3][at] += found[3]
+                for total, part, y in zip(sums, found[:3], places, strict=False):
+                    total[heads, y] += part.unflatten(1, (-1, size))
+        found = tuple(x.to(y) for x, y in zip(sums, ctx.saved_tensors, strict=False))
+        return *found, *[None] * (7 - len(found))
 
 
 def select_top_keys(
