@@ -19,6 +19,7 @@ Axes: B batch, H heads, T queries, S keys, D width of query and key, E of
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import product
 from typing import Any, TypeVar
 
 import torch
@@ -39,6 +40,8 @@ CHUNK_SIZE = 128
 WINDOW_ROWS = 32
 # The first queries, whose windows are not whole, take masks of this many rows.
 HEAD_ROWS = 256
+# Queries of a call for one head, whose results are copied while in the cache.
+CALL_ROWS = 2048
 # From this many keys on, oneDNN's products are faster than PyTorch's function.
 WIDE = 512
 Item = TypeVar("Item")
@@ -146,7 +149,7 @@ def attend_window_views(
     sinks: Tensor | None = None,
 ) -> Tensor | None:
     """Return `attend_window` by PyTorch's fused attention, or None if that lacks it."""
-    B, H, T, D = query.shape
+    (B, H, T, D), S = query.shape, key.shape[2]
     given = query, key, value
     if value.shape[-1] != D or not all(
         x.numel() and x.stride(-1) == 1 and x.shape[:2] == (B, H) for x in given
@@ -167,12 +170,14 @@ def attend_window_views(
             return attend_wide(
                 [(queries[i], keys[i], values[i], output[i]) for i in heads], size
             )
-        for i in heads:
-            one = slice(i, i + 1)
-            more = None if sinks is None else sinks[one]
-            output[one] = attend_heads(
-                queries[one], keys[one], values[one], size, rows, more
+        for i, start in product(heads, range(0, T, CALL_ROWS)):
+            one, part = slice(i, i + 1), slice(start, min(start + CALL_ROWS, T))
+            near = slice(
+                *(max(0, x) for x in (S - T + start - size, S - T + part.stop))
             )
+            given = queries[one, part], keys[one, near], values[one, near]
+            more = None if sinks is None else sinks[one]
+            output[one, part] = attend_heads(*given, size, rows, more)
 
     run_in_threads(fill, range(B * H))
     return output.unflatten(0, (B, H))
