@@ -103,9 +103,6 @@ def attend_block_sparse(
     return output.flatten(1, 2).unflatten(0, lead)
 
 
-Heads = Tensor | slice
-
-
 class Row(NamedTuple):
     """A block of queries, and which heads attend to which blocks of keys.
 
@@ -114,7 +111,7 @@ class Row(NamedTuple):
 
     number: Tensor  # of the block, (1,)
     blocks: Tensor  # of keys that any head attends to, (U,)
-    shares: list[tuple[Heads, Tensor]]  # heads, (h, 1) or all; their blocks, (c,)
+    shares: list[tuple[Tensor, Tensor]]  # heads, (h, 1), and their blocks, (c,)
 
     def restrict(self, rule: Rule | None, B: int, H: int, size: int) -> Tensor | None:
         """Return the mask (B H or 1, R, U, R) that a rule leaves of the blocks."""
@@ -128,20 +125,15 @@ class Row(NamedTuple):
         mask = mask.expand(*((1, 1) if same else (B, H)), size, len(key))
         return mask.flatten(0, 1).unflatten(-1, (-1, size))
 
-    def cut(self, mask: Tensor | None, heads: Heads, kept: Tensor) -> Tensor | None:
+    def cut(self, mask: Tensor | None, heads: Tensor, kept: Tensor) -> Tensor | None:
         """Return some heads' part of that mask, over their blocks alone."""
         if mask is None:
             return None
         mask = mask[:, :, torch.isin(self.blocks, kept)].flatten(2)
-        return mask if len(mask) == 1 else choose(mask, heads)
+        return mask if len(mask) == 1 else mask[heads[:, 0]]
 
 
-def choose(x: Tensor, heads: Heads) -> Tensor:
-    """Return what belongs to some heads of (B H, ...)."""
-    return x[heads if isinstance(heads, slice) else heads[:, 0]]
-
-
-def take(x: Tensor, heads: Heads, blocks: Tensor) -> Tensor:
+def take(x: Tensor, heads: Tensor, blocks: Tensor) -> Tensor:
     """Return the blocks of some heads of (B H, N, R, D), one after the other."""
     return x[heads, blocks].flatten(1, 2)
 
@@ -180,8 +172,7 @@ def read_layout(query: Tensor, key: Tensor, layout: Tensor) -> tuple[int, list[R
     rows = []
     for n, same in enumerate(found):
         shares = [
-            (slice(None) if len(x) == B * H else index(*x)[:, None], index(*blocks))
-            for blocks, x in same.items()
+            (index(*heads)[:, None], index(*blocks)) for blocks, heads in same.items()
         ]
         union = index(*sorted({m for blocks in same for m in blocks}))
         rows.append(Row(index(n), union, shares))
@@ -199,8 +190,10 @@ def fill_rows(
 
     A query without keys, and a key that is NaN, leave NaN in it.
     """
-    query, key, value = given
-    count, _, size, D = query.shape
+    query, *more = given
+    keys, values, outputs = (x.unbind(0) for x in (*more, output))
+    size, D = query.shape[2:]
+    zeros = query.new_zeros(size, size)
     for row in rows:
         mask = row.restrict(rule, *lead, size)
         n, blocks = int(row.number), row.blocks.tolist()
@@ -209,24 +202,26 @@ def fill_rows(
         for part in () if mask is None else mask:
             # A byte of each position: their smallest is 0 where one is masked out.
             whole = part.contiguous().view(torch.uint8).amin(0).amin(1).tolist()
-            hidden = {m: ~part[:, u] for u, m in enumerate(blocks) if not whole[u]}
-            zeros = scaled.new_zeros(size, size)
             biases.append(
-                {m: zeros.masked_fill(x, -torch.inf) for m, x in hidden.items()}
+                {
+                    m: zeros.masked_fill(~part[:, u], -torch.inf)
+                    for u, m in enumerate(blocks)
+                    if not whole[u]
+                }
             )
         for heads, kept in row.shares:
-            places = list(enumerate(kept.tolist()))
-            for i in choose(torch.arange(count), heads).tolist():
-                keys, values = (
-                    x[i].index_select(0, kept).flatten(0, 1) for x in (key, value)
+            columns = list(enumerate(kept.tolist()))
+            for i in heads.flatten().tolist():
+                scores = multiply(
+                    scaled[i], keys[i].index_select(0, kept).flatten(0, 1)
                 )
-                scores = multiply(scaled[i], keys)
-                for j, m in places if biases else ():
-                    bias = biases[i % len(biases)].get(m)
-                    if bias is not None:
-                        scores[:, j * size : (j + 1) * size] += bias
+                hidden = biases[i % len(biases)] if biases else {}
+                for j, m in columns:
+                    if m in hidden:
+                        scores[:, j * size : (j + 1) * size] += hidden[m]
                 weights = torch.softmax(scores, dim=-1, out=scores)
-                output[i, n] = multiply(weights, values.mT)
+                chosen = values[i].index_select(0, kept).flatten(0, 1)
+                outputs[i][n] = multiply(weights, chosen.mT)
 
 
 class BlockSparse(torch.autograd.Function):
@@ -265,7 +260,7 @@ class BlockSparse(torch.autograd.Function):
                 q, k, v = (
                     take(x, heads, y) for x, y in zip(given, places, strict=True)
                 )
-                more = None if sinks is None else choose(sinks, heads)
+                more = None if sinks is None else sinks[heads[:, 0]]
                 found = attend_with_sinks(q, k, v, row.cut(mask, heads, kept), more)
                 output[heads, row.number] = found.unflatten(1, (1, size))
         return output
@@ -296,9 +291,8 @@ class BlockSparse(torch.autograd.Function):
                 if sinks is None:
                     found = attend_gradient(q, k, v, up, mask)
                 else:
-                    found = go_back_with_sinks(q, k, v, up, mask, choose(sinks, heads))
-                    at = heads if isinstance(heads, slice) else heads[:, 0]
-                    sums[3][at] += found[3]
+                    found = go_back_with_sinks(q, k, v, up, mask, sinks[heads[:, 0]])
+                    sums[3][heads[:, 0]] += found[3]
                 for total, part, y in zip(sums, found[:3], places, strict=False):
                     total[heads, y] += part.unflatten(1, (-1, size))
         found = tuple(x.to(y) for x, y in zip(sums, ctx.saved_tensors, strict=False))
