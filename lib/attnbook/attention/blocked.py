@@ -16,6 +16,7 @@ Axes: B batch, H heads, T queries, S keys, D width of query and key, E of
     values, R queries in a chunk, K sinks
 """
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -344,12 +345,20 @@ def run_in_threads(
         with torch.inference_mode(inference), torch.no_grad():
             function(part)
 
-    each = count // len(parts)
+    pool = keep_threads(os.getpid(), len(parts), count // len(parts))
     try:
-        with ThreadPoolExecutor(len(parts), "", torch.set_num_threads, (each,)) as pool:
-            list(pool.map(run, parts))
+        list(pool.map(run, parts))
     finally:
         torch.set_num_threads(count)  # the number for threads that start later
+
+
+@cache
+def keep_threads(process: int, count: int, each: int) -> ThreadPoolExecutor:
+    """Return threads for later calls too: new ones would allocate new buffers.
+
+    A process that was forked has no threads, and starts its own.
+    """
+    return ThreadPoolExecutor(count, "attention", torch.set_num_threads, (each,))
 
 
 def attend_chunks(
