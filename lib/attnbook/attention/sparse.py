@@ -185,6 +185,7 @@ def fill_rows(
     rows: list[Row],
     lead: tuple[int, int],
     rule: Rule | None,
+    sinks: Tensor | None,
 ) -> None:
     """Fill in rows of the output (B H, N, R, E) by oneDNN's products.
 
@@ -219,9 +220,15 @@ def fill_rows(
                 for j, m in columns:
                     if m in hidden:
                         scores[:, j * size : (j + 1) * size] += hidden[m]
+                if sinks is not None:
+                    # The weights of the keys sum to sigmoid(lse - sink).
+                    lse = scores.logsumexp(dim=-1, keepdim=True)
+                    share = (lse - sinks[i]).sigmoid()
                 weights = torch.softmax(scores, dim=-1, out=scores)
                 chosen = values[i].index_select(0, kept).flatten(0, 1)
                 outputs[i][n] = multiply(weights, chosen.mT)
+                if sinks is not None:
+                    outputs[i][n] *= share
 
 
 class BlockSparse(torch.autograd.Function):
@@ -247,9 +254,9 @@ class BlockSparse(torch.autograd.Function):
         ctx.rows, ctx.lead, ctx.rule = rows, lead, rule
         given, size = [query, key, value], query.shape[2]
         output = value.new_empty(*query.shape[:-1], value.shape[-1])
-        if sinks is None and has_onednn(*given):
+        if has_onednn(*given):
             run_in_threads(
-                lambda part: fill_rows(given, output, part, lead, rule), rows
+                lambda part: fill_rows(given, output, part, lead, rule, sinks), rows
             )
             if not output.sum().isnan():
                 return output
