@@ -5,22 +5,30 @@ of keys that contain a key it can attend to. The result is that of `attend`;
 only the amount of work and the largest tensor are smaller.
 
 A window on a CPU needs no loop: overlapping views of the keys, one for each
-chunk of queries, make it one call of PyTorch's fused attention.
+chunk of queries, make it one call of PyTorch's fused attention. Wide windows
+take oneDNN's faster products. Each thread computes heads of its own: threads that
+share many short operations wait for each other most of the time.
 
 Source: a window over the last keys as in Jiang et al. (2023), section 2,
     https://arxiv.org/abs/2310.06825 (here the query's own key is one of its
     keys); the chunks and blocks are this book's addition.
 Axes: B batch, H heads, T queries, S keys, D width of query and key, E of
-    values, R queries in a chunk
+    values, R queries in a chunk, K sinks
 """
 
-from collections.abc import Iterable
-from typing import Any
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import product
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch._C._autograd import _profiler_enabled
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from attnbook.attention.scaled_dot_product import (
     attend,
@@ -31,10 +39,13 @@ from attnbook.attention.scaled_dot_product import (
 CHUNK_SIZE = 128
 # PyTorch's function on a CPU multiplies 32 queries at a time if they are few.
 WINDOW_ROWS = 32
-# The first queries, whose windows are not whole, take masks of this many rows,
-# and so do all queries of windows from WIDE keys on.
+# The first queries, whose windows are not whole, take masks of this many rows.
 HEAD_ROWS = 256
+# Queries of a call for one head, whose results are copied while in the cache.
+CALL_ROWS = 2048
+# From this many keys on, oneDNN's products are faster than PyTorch's function.
 WIDE = 512
+Item = TypeVar("Item")
 
 
 def attend_in_blocks(
@@ -79,6 +90,7 @@ def attend_window(
     value: Float[Tensor, "B H S E"],
     size: int,
     rows: int = WINDOW_ROWS,
+    sinks: Float[Tensor, "K"] | None = None,
 ) -> Float[Tensor, "B H T E"]:
     """Return attention of each query to the last `size` keys, its own included.
 
@@ -88,12 +100,15 @@ def attend_window(
     Args:
         size: number of keys that a query can attend to.
         rows: queries in a chunk.
+        sinks: one more logit for each head, which has no value (gpt-oss).
 
     Raises:
-        ValueError: if `rows` or `size` is below 1, or the shapes do not fit.
+        ValueError: if `rows` or `size` is below 1, there is not one sink for each
+            head, or the shapes do not fit.
     """
     check_sizes(rows, key, value)
     require_equal_widths(query, key)
+    require_sinks(query, sinks)
     if size < 1:
         raise ValueError(f"a window has at least 1 key, not {size}")
     # A check for NaN is a value that neither torch.compile nor vmap can wait for.
@@ -101,7 +116,7 @@ def attend_window(
         torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
     )
     if query.device.type == "cpu" and not traced:
-        output = attend_window_views(query, key, value, size, rows)
+        output = attend_window_views(query, key, value, size, rows, sinks)
         # PyTorch adds -inf to scores that are masked out, and NaN - inf is NaN.
         # The slow version replaces the scores, so that no such key is read.
         if output is not None and not output.detach().sum().isnan():
@@ -114,7 +129,7 @@ def attend_window(
         used = range(max(0, start - size + 1) // rows, -(-max(0, stop) // rows))
         low, high = used.start * rows, min(S, used.stop * rows)
         chunks.append((used, window_mask(key, size, start, stop, low, high)))
-    return attend_chunks(query, key, value, chunks, rows)
+    return attend_chunks(query, key, value, chunks, rows, sinks)
 
 
 def window_mask(
@@ -127,37 +142,76 @@ def window_mask(
 
 
 def attend_window_views(
-    query: Tensor, key: Tensor, value: Tensor, size: int, rows: int
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    size: int,
+    rows: int,
+    sinks: Tensor | None = None,
 ) -> Tensor | None:
     """Return `attend_window` by PyTorch's fused attention, or None if that lacks it."""
     (B, H, T, D), S = query.shape, key.shape[2]
+    given = query, key, value
     if value.shape[-1] != D or not all(
-        x.numel() and x.stride(-1) == 1 and x.shape[:2] == (B, H)
-        for x in (query, key, value)
+        x.numel() and x.stride(-1) == 1 and x.shape[:2] == (B, H) for x in given
     ):
         return None
+    queries, keys, values = (x.flatten(0, 1) for x in given)
+    if sinks is not None:
+        sinks = sinks.to(query).repeat(B)[:, None]  # (B H, 1)
+    wanted = [x.requires_grad for x in (*given, sinks) if x is not None]
+    if torch.is_grad_enabled() and any(wanted):
+        output = attend_heads(queries, keys, values, size, rows, sinks)
+        return output.unflatten(0, (B, H))
+    wide = size >= WIDE and sinks is None and has_onednn(*given)
+    output = query.new_empty(B * H, T, D)
+
+    def fill(heads: list[int]) -> None:
+        if wide:
+            return attend_wide(
+                [(queries[i], keys[i], values[i], output[i]) for i in heads], size
+            )
+        for i, start in product(heads, range(0, T, CALL_ROWS)):
+            one, part = slice(i, i + 1), slice(start, min(start + CALL_ROWS, T))
+            near = slice(
+                *(max(0, x) for x in (S - T + start - size, S - T + part.stop))
+            )
+            given = queries[one, part], keys[one, near], values[one, near]
+            more = None if sinks is None else sinks[one]
+            output[one, part] = attend_heads(*given, size, rows, more)
+
+    run_in_threads(fill, range(B * H))
+    return output.unflatten(0, (B, H))
+
+
+def attend_heads(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    size: int,
+    rows: int,
+    sinks: Tensor | None,
+) -> Tensor:
+    """Return the outputs (B H, T, D) of heads, by PyTorch's fused attention."""
+    (_, T, D), S = query.shape, key.shape[1]
     empty = max(0, T - S)  # queries before the first key
     begin = S - T + empty  # the position of the first other query
-    query, key, value = (x.flatten(0, 1) for x in (query[:, :, empty:], key, value))
+    outputs = [query.new_zeros(len(query), empty, D)]
+    query = query[:, empty:]
 
     def attend_range(start: int, stop: int) -> Tensor:
         """Attend from the queries at positions start ... stop - 1."""
         low = max(0, start - size)
         mask = window_mask(key, size, start, stop, low, stop)
         part = query[:, start - begin : stop - begin], key[:, low:stop]
-        given = (*part, value[:, low:stop])
-        if wide:
-            return attend_by_head(*given, mask)
-        q, k, v = (x[None] for x in given)
-        return scaled_dot_product_attention(q, k, v, attn_mask=mask)[0]
+        q, k, v = (x[None] for x in (*part, value[:, low:stop]))
+        return attend_fused(q, k, v, mask, sinks)[0]
 
     # All queries from `first` on have a whole window. A chunk's keys are one more
     # than it needs: the products of an even number of keys are faster.
-    wide = size >= WIDE and can_multiply_by_onednn(query, key, value)
-    first = S if wide else min(S, max(begin, size))
+    first = min(S, max(begin, size))
     count = (S - first) // rows
     last = first + count * rows
-    outputs = [query.new_zeros(B * H, empty, D)]
     for start in range(begin, first, HEAD_ROWS):
         outputs.append(attend_range(start, min(start + HEAD_ROWS, first)))
     if count:
@@ -167,40 +221,144 @@ def attend_window_views(
             for x in (key, value)
         )
         mask = window_mask(key, size, size, size + rows, 0, size + rows)
-        output = scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+        more = None if sinks is None else sinks[..., None]
+        output = attend_fused(queries, keys, values, mask, more)
         outputs.append(output.flatten(1, 2))
     if last < S:
         outputs.append(attend_range(last, S))
-    return torch.cat(outputs, dim=1).unflatten(0, (B, H))
+    return torch.cat(outputs, dim=1)
 
 
-def can_multiply_by_onednn(*tensors: Tensor) -> bool:
-    """Tell whether `attend_by_head` takes the tensors: it has no gradient."""
-    wanted = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-    single = all(x.dtype == torch.float32 for x in tensors)
-    return single and not wanted and torch.backends.mkldnn.is_available()
-
-
-def attend_by_head(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    """Return `attend` of tensors (H, T, D), one head after the other.
-
-    The products are those of oneDNN, which are twice as fast on some processors
-    as those of MKL that `@` takes. Only this operator has them for float32.
-    """
-    multiply = torch.ops.mkldnn._linear_pointwise  # x, y: x @ y.mT
-    more: tuple[Any, ...] = None, "none", [], ""
-    # Adding is faster than replacing; the caller looks for NaN. Only the first
-    # and the last keys of a chunk are masked out for some of its queries.
+def attend_fused(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, sinks: Tensor | None
+) -> Tensor:
+    """Return PyTorch's attention on a CPU, where sinks broadcast to (B, H, T)."""
+    if sinks is None:
+        return scaled_dot_product_attention(query, key, value, attn_mask=mask)
     bias = query.new_zeros(mask.shape).masked_fill_(~mask, -torch.inf)
-    edges = slice(0, len(mask)), slice(-len(mask), None)
-    outputs = []
-    for q, k, v in zip(query * query.shape[-1] ** -0.5, key, value, strict=True):
-        scores = multiply(q, k, *more)
-        for edge in edges:
-            scores[:, edge] += bias[:, edge]
-        weights = torch.softmax(scores, dim=-1, out=scores)
-        outputs.append(multiply(weights, v.mT, *more))
-    return torch.stack(outputs)
+    # PyTorch does not annotate `apply`.
+    output: Tensor = FusedWithSinks.apply(  # type: ignore[no-untyped-call]
+        query, key, value, bias, sinks
+    )
+    return output
+
+
+class FusedWithSinks(torch.autograd.Function):
+    """PyTorch's attention and its gradient, with the sinks in the logsumexp.
+
+    Only these operators give and take a logsumexp.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        bias: Tensor,
+        sinks: Tensor,
+    ) -> Tensor:
+        """Scale the output by the share of the weights that the keys keep."""
+        attend_on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        output, lse = attend_on_cpu(query, key, value, attn_mask=bias)
+        total = torch.logaddexp(lse, sinks.to(lse))
+        output = output * (lse - total).exp()[..., None].to(output)
+        ctx.save_for_backward(query, key, value, bias, sinks, output, total)
+        found: Tensor = output
+        return found
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        """Go back through the softmax over the keys and the sink."""
+        query, key, value, bias, sinks, output, total = ctx.saved_tensors
+        go_back = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+        given = upstream, query, key, value, output, total, 0.0, False
+        gradients = go_back(*given, attn_mask=bias)
+        share = (sinks.to(total) - total).exp()
+        dsinks = -(share * (upstream * output).sum(-1)).sum_to_size(sinks.shape)
+        return (*gradients, None, dsinks.to(sinks))
+
+
+def attend_wide(heads: Sequence[tuple[Tensor, ...]], size: int) -> None:
+    """Fill in the outputs of heads (query, key, value, output), chunk by chunk."""
+    scale, T, S = heads[0][0].shape[-1] ** -0.5, len(heads[0][0]), len(heads[0][1])
+
+    @cache
+    def make_bias(count: int, keys: int) -> Tensor:
+        own = keys - count
+        mask = window_mask(heads[0][1], size, own, keys, 0, keys)
+        return heads[0][0].new_zeros(mask.shape).masked_fill_(~mask, -torch.inf)
+
+    for *_, output in heads:
+        output[: max(0, T - S)] = 0  # queries before the first key
+    for start in range(max(0, T - S), T, CHUNK_SIZE):
+        stop = min(start + CHUNK_SIZE, T)
+        first, last = max(0, S - T + start - size), S - T + stop
+        bias = make_bias(stop - start, last - first)
+        # Adding is faster than replacing; the caller looks for NaN. Only the first
+        # and the last keys of a chunk are masked out for some of its queries.
+        edges = [
+            (x, bias[:, x]) for x in (slice(0, stop - start), slice(start - stop, None))
+        ]
+        for query, key, value, output in heads:
+            scores = multiply(query[start:stop] * scale, key[first:last])
+            for edge, part in edges:
+                scores[:, edge] += part
+            weights = torch.softmax(scores, dim=-1, out=scores)
+            output[start:stop] = multiply(weights, value[first:last].mT)
+
+
+def multiply(x: Tensor, y: Tensor) -> Tensor:
+    """Return x @ y.mT of two matrices, without a gradient, by oneDNN.
+
+    On some processors it is twice as fast as MKL, which `@` takes. Only this
+    operator gives oneDNN's product of float32.
+    """
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, y, None, "none", [], "")
+    return product
+
+
+def has_onednn(*tensors: Tensor) -> bool:
+    """Tell whether `multiply` takes tensors."""
+    single = all(x.dtype == torch.float32 and x.is_cpu for x in tensors)
+    return single and torch.backends.mkldnn.is_available()
+
+
+def run_in_threads(
+    function: Callable[[list[Item]], None], items: Sequence[Item]
+) -> None:
+    """Call a function with a part of the items in each of PyTorch's threads.
+
+    Each call runs without gradients and gives its operations as many threads as
+    are left for it.
+    """
+    count = torch.get_num_threads()
+    parts = [part for i in range(count) if (part := list(items[i::count]))]
+    # What records operations, such as a memory meter, sees only this thread.
+    watched = torch._C._len_torch_dispatch_stack() or _profiler_enabled()
+    if len(parts) < 2 or watched:
+        return function(list(items))
+    inference = torch.is_inference_mode_enabled()
+
+    def run(part: list[Item]) -> None:
+        with torch.inference_mode(inference), torch.no_grad():
+            function(part)
+
+    pool = keep_threads(os.getpid(), len(parts), count // len(parts))
+    try:
+        list(pool.map(run, parts))
+    finally:
+        torch.set_num_threads(count)  # the number for threads that start later
+
+
+@cache
+def keep_threads(process: int, count: int, each: int) -> ThreadPoolExecutor:
+    """Return threads for later calls too: new ones would allocate new buffers.
+
+    A process that was forked has no threads, and starts its own.
+    """
+    return ThreadPoolExecutor(count, "attention", torch.set_num_threads, (each,))
 
 
 def attend_chunks(
@@ -209,6 +367,7 @@ def attend_chunks(
     value: Tensor,
     chunks: Iterable[tuple[Iterable[int], Tensor]],
     rows: int,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Compute chunk by chunk, each with its blocks of keys and a mask over them."""
     keys, values = key.split(rows, dim=-2), value.split(rows, dim=-2)
@@ -217,8 +376,43 @@ def attend_chunks(
     for chunk, (used, chunk_mask) in zip(queries, chunks, strict=True):
         chunk_keys = join([keys[j] for j in used], -2, key)
         chunk_values = join([values[j] for j in used], -2, value)
-        outputs.append(attend(chunk, chunk_keys, chunk_values, chunk_mask))
+        given = chunk, chunk_keys, chunk_values, chunk_mask
+        outputs.append(attend_with_sinks(*given, sinks))
     return join(outputs, -2, query)
+
+
+def attend_with_sinks(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    sinks: Tensor | None,
+) -> Tensor:
+    """Return `attend` with, for each head, one more key: its logit, and value 0."""
+    if sinks is None:
+        return attend(query, key, value, mask)
+    key, value = (pad(x, (0, 0, 0, 1)) for x in (key, value))
+    if mask is not None:
+        mask = pad(mask, (0, 1), value=True)
+    none = sinks.new_zeros(len(sinks), 1, key.shape[-2] - 1)
+    bias = torch.cat([none, sinks[:, None, None]], dim=-1)
+    return attend(query, key, value, mask, bias.to(query))
+
+
+def go_back_with_sinks(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    upstream: Tensor,
+    mask: Tensor | None,
+    sinks: Tensor,
+) -> tuple[Tensor, ...]:
+    """Return the gradients of `attend_with_sinks`, that on the sinks last."""
+    leaves = [x.detach().requires_grad_() for x in (query, key, value, sinks)]
+    query, key, value, sinks = leaves
+    with torch.enable_grad():
+        output = attend_with_sinks(query, key, value, mask, sinks)
+    return torch.autograd.grad(output, leaves, upstream)
 
 
 def join(parts: list[Tensor], axis: int, whole: Tensor) -> Tensor:
@@ -231,3 +425,12 @@ def check_sizes(rows: int, key: Tensor, value: Tensor) -> None:
     if rows < 1:
         raise ValueError(f"rows must be at least 1, not {rows}")
     require_values(key, value)
+
+
+def require_sinks(query: Tensor, sinks: Tensor | None) -> None:
+    """Raise ValueError if there is not one sink for each head."""
+    if sinks is not None and sinks.shape != query.shape[1:2]:
+        raise ValueError(
+            f"sinks must be one number for each of {query.shape[1]} heads, but "
+            f"have shape {tuple(sinks.shape)}"
+        )

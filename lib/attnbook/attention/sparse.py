@@ -3,7 +3,9 @@
 A layout says which blocks of keys each block of queries attends to; all other
 blocks are neither read nor computed. Inside the kept blocks a rule can mask
 single positions, such as the edge of a window. Only query, key and value are
-saved for the backward pass, which computes the weights of each block again.
+saved for the backward pass, which computes the weights of each block again. In
+float32 on a CPU, the forward pass takes oneDNN's products, and each thread rows
+of blocks of its own.
 
 A selection is a mask. Its keys have the largest scores, whichever these are:
 the attention weights themselves, which only an oracle knows beforehand, the
@@ -26,7 +28,7 @@ Source: blocks: Child et al. (2019), https://arxiv.org/abs/1904.10509, and
     input instead of a compressed query; no Hadamard transform and no 8-bit
     numbers.
 Axes: B batch, H heads, G groups (key-value heads), J heads of the indexer, T
-    queries, S keys, R the queries among them that are scored, N M blocks of
+    queries, S keys, K sinks, R the queries among them that are scored, N M blocks of
     queries and of keys, D width of query and key, E of values, C model width
 """
 
@@ -37,12 +39,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from attnbook.attention.multi_head import grouped_scores
-from attnbook.attention.scaled_dot_product import (
-    attend,
-    attend_gradient,
-    require_values,
+from attnbook.attention.blocked import (
+    attend_with_sinks,
+    go_back_with_sinks,
+    has_onednn,
+    multiply,
+    require_sinks,
+    run_in_threads,
 )
+from attnbook.attention.multi_head import grouped_scores
+from attnbook.attention.scaled_dot_product import attend_gradient, require_values
 from attnbook.masks import evaluate_rule
 from attnbook.masks.layouts import count_blocks
 from attnbook.masks.rules import Rule, check_positive
@@ -51,127 +57,253 @@ from attnbook.positions.rotary import rotate_partly
 
 def attend_block_sparse(
     query: Float[Tensor, "B H T D"],
-    key: Float[Tensor, "B H S D"],
-    value: Float[Tensor, "B H S E"],
-    layout: Bool[Tensor, "N M"],
+    key: Float[Tensor, "B G S D"],
+    value: Float[Tensor, "B G S E"],
+    layout: Bool[Tensor, "..."],
     rule: Rule | None = None,
+    sinks: Float[Tensor, "K"] | None = None,
 ) -> Float[Tensor, "B H T E"]:
     """Return `attend` with the mask of a layout and, inside its blocks, a rule.
 
     The result is that of the mask `block_sparse(layout, size) & rule`, where
-    the size of a block is T / N.
+    the size of a block is T / N. All queries of a block share its blocks of keys:
+    NSA's selection is such a layout where its T / N queries select together; with
+    MoBA, whose queries select one by one, the layout holds the union, and a rule
+    the selection.
 
     Args:
-        layout: True where a block of queries attends to a block of keys.
+        layout: True where a block of queries attends to a block of keys; shape
+            (N, M), (H, N, M) or (B, H, N, M), where H and B may be 1. Rows may
+            differ in their number of blocks.
         rule: which positions inside the kept blocks a query can attend to; all
             unless given.
+        sinks: one more logit for each head, which has no value (gpt-oss).
 
     Raises:
-        ValueError: if the blocks do not divide the queries or the keys, or a
-            block of queries has no block of keys.
+        ValueError: if the layout does not fit batch and heads, its blocks do not
+            divide the queries or the keys, a block of queries has no block of
+            keys, G does not divide H, or there is not one sink for each head.
     """
     require_values(key, value)
-    size, runs = read_layout(query, key, layout)
-    rows = [Row(n * size, (n + 1) * size, x) for n, x in enumerate(runs)]
-    if rule is not None:
-        rows = [x.restrict(rule, query) for x in rows]
+    require_sinks(query, sinks)
+    H, G = query.shape[1], key.shape[1]
+    if H % G:
+        raise ValueError(f"{G} heads of keys do not divide {H} heads of queries")
+    if G < H:
+        key, value = (x.repeat_interleave(H // G, dim=1) for x in (key, value))
+    size, rows = read_layout(query, key, layout)
+    lead = query.shape[:2]
+    if sinks is not None:
+        sinks = sinks.to(query).repeat(lead[0])
+    blocks = (x.flatten(0, 1).unflatten(1, (-1, size)) for x in (query, key, value))
     # PyTorch does not annotate `apply`.
     output: Tensor = BlockSparse.apply(  # type: ignore[no-untyped-call]
-        query, key, value, rows
+        *blocks, sinks, rows, lead, rule
     )
-    return output
+    return output.flatten(1, 2).unflatten(0, lead)
 
 
 class Row(NamedTuple):
-    """A block of queries start ... stop - 1, its ranges of keys, and their mask."""
+    """A block of queries, and which heads attend to which blocks of keys.
 
-    start: int
-    stop: int
-    runs: list[tuple[int, int]]
-    mask: Tensor | None = None
+    The heads of the second sequence follow those of the first one.
+    """
 
-    def restrict(self, rule: Rule, like: Tensor) -> "Row":
-        """Return the row with the mask that a rule leaves of it."""
-        query = torch.arange(self.start, self.stop, device=like.device)
-        runs = [torch.arange(a, b, device=like.device) for a, b in self.runs]
-        mask = evaluate_rule(rule, query, torch.cat(runs), *like.shape[:2])
-        return self._replace(mask=mask)
+    number: Tensor  # of the block, (1,)
+    blocks: Tensor  # of keys that any head attends to, (U,)
+    shares: list[tuple[Tensor, Tensor]]  # heads, (h, 1), and their blocks, (c,)
+
+    def restrict(self, rule: Rule | None, B: int, H: int, size: int) -> Tensor | None:
+        """Return the mask (B H or 1, R, U, R) that a rule leaves of the blocks."""
+        if rule is None:
+            return None
+        inside = torch.arange(size, device=self.number.device)
+        query = (self.number[:, None] * size + inside).flatten()
+        key = (self.blocks[:, None] * size + inside).flatten()
+        mask = evaluate_rule(rule, query, key, B, H)
+        same = mask.ndim < 4 or mask.shape[:2] == (1, 1)
+        mask = mask.expand(*((1, 1) if same else (B, H)), size, len(key))
+        return mask.flatten(0, 1).unflatten(-1, (-1, size))
+
+    def cut(self, mask: Tensor | None, heads: Tensor, kept: Tensor) -> Tensor | None:
+        """Return some heads' part of that mask, over their blocks alone."""
+        if mask is None:
+            return None
+        mask = mask[:, :, torch.isin(self.blocks, kept)].flatten(2)
+        return mask if len(mask) == 1 else mask[heads[:, 0]]
 
 
-def read_layout(
-    query: Tensor, key: Tensor, layout: Tensor
-) -> tuple[int, list[list[tuple[int, int]]]]:
-    """Return the size of a block, and the ranges of keys of each row."""
-    T, S = query.shape[-2], key.shape[-2]
-    N, M = layout.shape
+def take(x: Tensor, heads: Tensor, blocks: Tensor) -> Tensor:
+    """Return the blocks of some heads of (B H, N, R, D), one after the other."""
+    return x[heads, blocks].flatten(1, 2)
+
+
+def read_layout(query: Tensor, key: Tensor, layout: Tensor) -> tuple[int, list[Row]]:
+    """Return the size of a block, and the rows; heads with equal blocks share one."""
+    (B, H, T, _), S = query.shape, key.shape[2]
+    N, M = layout.shape[-2:]
+    try:
+        layout = layout.expand(B, H, N, M).flatten(0, 1)
+    except RuntimeError:
+        raise ValueError(
+            f"a layout of shape {tuple(layout.shape)} does not fit {B} sequences "
+            f"of {H} heads"
+        ) from None
     if T % N or S % M or T // N != S // M:
         raise ValueError(
             f"a layout of {N} by {M} blocks does not divide {T} queries and "
             f"{S} keys into square blocks"
         )
-    size = T // N
-    found = []
-    for n, row in enumerate(layout.tolist()):
-        runs: list[tuple[int, int]] = []
-        for m, kept in enumerate(row):
-            if kept and runs and runs[-1][1] == m * size:
-                runs[-1] = runs[-1][0], (m + 1) * size
-            elif kept:
-                runs.append((m * size, (m + 1) * size))
-        if not runs:
-            raise ValueError(
-                f"block {n} of the {N} blocks of queries attends to none of "
-                f"the {M} blocks of keys; each needs at least one"
+    for n in (~layout.any(dim=-1).all(dim=0)).nonzero().flatten().tolist():
+        raise ValueError(
+            f"block {n} of the {N} blocks of queries attends to none of "
+            f"the {M} blocks of keys; each needs at least one"
+        )
+
+    def index(*numbers: int) -> Tensor:
+        return torch.tensor(numbers, device=query.device)
+
+    kept: dict[tuple[int, int], list[int]] = {}
+    for n, head, m in layout.transpose(0, 1).nonzero().tolist():
+        kept.setdefault((n, head), []).append(m)
+    found: list[dict[tuple[int, ...], list[int]]] = [{} for _ in range(N)]
+    for (n, head), blocks in kept.items():
+        found[n].setdefault(tuple(blocks), []).append(head)
+    rows = []
+    for n, same in enumerate(found):
+        shares = [
+            (index(*heads)[:, None], index(*blocks)) for blocks, heads in same.items()
+        ]
+        union = index(*sorted({m for blocks in same for m in blocks}))
+        rows.append(Row(index(n), union, shares))
+    return T // N, rows
+
+
+def fill_rows(
+    given: list[Tensor],
+    output: Tensor,
+    rows: list[Row],
+    lead: tuple[int, int],
+    rule: Rule | None,
+    sinks: Tensor | None,
+) -> None:
+    """Fill in rows of the output (B H, N, R, E) by oneDNN's products.
+
+    A query without keys, and a key that is NaN, leave NaN in it.
+    """
+    query, *more = given
+    keys, values, outputs = (x.unbind(0) for x in (*more, output))
+    size, D = query.shape[2:]
+    zeros = query.new_zeros(size, size)
+    for row in rows:
+        mask = row.restrict(rule, *lead, size)
+        n, blocks = int(row.number), row.blocks.tolist()
+        scaled = query[:, n] * D**-0.5
+        biases: list[dict[int, Tensor]] = []
+        for part in () if mask is None else mask:
+            # A byte of each position: their smallest is 0 where one is masked out.
+            whole = part.contiguous().view(torch.uint8).amin(0).amin(1).tolist()
+            biases.append(
+                {
+                    m: zeros.masked_fill(~part[:, u], -torch.inf)
+                    for u, m in enumerate(blocks)
+                    if not whole[u]
+                }
             )
-        found.append(runs)
-    return size, found
+        for heads, kept in row.shares:
+            columns = list(enumerate(kept.tolist()))
+            for i in heads.flatten().tolist():
+                scores = multiply(
+                    scaled[i], keys[i].index_select(0, kept).flatten(0, 1)
+                )
+                hidden = biases[i % len(biases)] if biases else {}
+                for j, m in columns:
+                    if m in hidden:
+                        scores[:, j * size : (j + 1) * size] += hidden[m]
+                if sinks is not None:
+                    # The weights of the keys sum to sigmoid(lse - sink).
+                    lse = scores.logsumexp(dim=-1, keepdim=True)
+                    share = (lse - sinks[i]).sigmoid()
+                weights = torch.softmax(scores, dim=-1, out=scores)
+                chosen = values[i].index_select(0, kept).flatten(0, 1)
+                outputs[i][n] = multiply(weights, chosen.mT)
+                if sinks is not None:
+                    outputs[i][n] *= share
 
 
 class BlockSparse(torch.autograd.Function):
-    """Attention to the kept blocks, and its gradient."""
+    """Attention to the kept blocks, and its gradient.
+
+    Query, key, value and output are (B H, N, R, D), B and H the lead; there is a
+    sink for each of B H heads.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, rows: list[Row]
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        sinks: Tensor | None,
+        rows: list[Row],
+        lead: tuple[int, int],
+        rule: Rule | None,
     ) -> Tensor:
         """Compute one row of blocks after the other; keep the inputs."""
-        ctx.save_for_backward(query, key, value)
-        ctx.rows = rows
+        ctx.save_for_backward(query, key, value, sinks)
+        ctx.rows, ctx.lead, ctx.rule = rows, lead, rule
+        given, size = [query, key, value], query.shape[2]
         output = value.new_empty(*query.shape[:-1], value.shape[-1])
-        for start, stop, runs, mask in rows:
-            keys, values = (take_runs(x, runs) for x in (key, value))
-            output[..., start:stop, :] = attend(
-                query[..., start:stop, :], keys, values, mask
+        if has_onednn(*given):
+            run_in_threads(
+                lambda part: fill_rows(given, output, part, lead, rule, sinks), rows
             )
+            if not output.sum().isnan():
+                return output
+        for row in rows:
+            mask = row.restrict(rule, *lead, size)
+            for heads, kept in row.shares:
+                places = row.number, kept, kept
+                q, k, v = (
+                    take(x, heads, y) for x, y in zip(given, places, strict=True)
+                )
+                more = None if sinks is None else sinks[heads[:, 0]]
+                found = attend_with_sinks(q, k, v, row.cut(mask, heads, kept), more)
+                output[heads, row.number] = found.unflatten(1, (1, size))
         return output
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Compute the weights of each row of blocks again, and go back."""
-        query, key, value = ctx.saved_tensors
-        dquery = torch.empty_like(query)
+        query, key, value, sinks = ctx.saved_tensors
+        size = query.shape[2]
         # A key is in several rows of blocks: its sum is taken in float32.
         wide = torch.promote_types(key.dtype, torch.float32)
-        sums = [torch.zeros_like(x, dtype=wide) for x in (key, value)]
-        for start, stop, runs, mask in ctx.rows:
-            queries, up = (x[..., start:stop, :] for x in (query, upstream))
-            keys, values = (take_runs(x, runs) for x in (key, value))
-            dquery[..., start:stop, :], *found = attend_gradient(
-                queries, keys, values, up, mask
-            )
-            for total, part in zip(sums, found, strict=True):
-                sizes = [last - first for first, last in runs]
-                pieces = part.split(sizes, dim=-2)
-                for (first, last), piece in zip(runs, pieces, strict=True):
-                    total[..., first:last, :] += piece
-        return dquery, sums[0].to(key), sums[1].to(value), None
-
-
-def take_runs(x: Tensor, runs: list[tuple[int, int]]) -> Tensor:
-    """Return the rows in some ranges; of one range, a view."""
-    parts = [x[..., start:stop, :] for start, stop in runs]
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)
+        sums = [
+            x.new_zeros(x.shape, dtype=wide)
+            for x in (query, key, value, sinks)
+            if x is not None
+        ]
+        for row in ctx.rows:
+            whole = row.restrict(ctx.rule, *ctx.lead, size)
+            for heads, kept in row.shares:
+                places = row.number, kept, kept, row.number
+                q, k, v, up = (
+                    take(x, heads, y)
+                    for x, y in zip((query, key, value, upstream), places, strict=True)
+                )
+                mask = row.cut(whole, heads, kept)
+                found: tuple[Tensor, ...]
+                if sinks is None:
+                    found = attend_gradient(q, k, v, up, mask)
+                else:
+                    found = go_back_with_sinks(q, k, v, up, mask, sinks[heads[:, 0]])
+                    sums[3][heads[:, 0]] += found[3]
+                for total, part, y in zip(sums, found[:3], places, strict=False):
+                    total[heads, y] += part.unflatten(1, (-1, size))
+        found = tuple(x.to(y) for x, y in zip(sums, ctx.saved_tensors, strict=False))
+        return *found, *[None] * (7 - len(found))
 
 
 def select_top_keys(

@@ -1,7 +1,12 @@
-"""Windows on a CPU: `attend_window` beside PyTorch's functions.
+"""Windows and layouts on a CPU, beside PyTorch's functions.
 
-`python -m workshop.bench.windows THREADS` prints, for each length and window, the
-median processor time in turn and the middle half of the rounds, and the ratios.
+`python -m workshop.bench.windows THREADS [LENGTHS [WAYS]]` (say, 1 4096,8192
+forward,back,layouts) prints for each length, and each window or size of a block,
+the median processor time and wall time in turn, the middle half of the rounds,
+and ratios of the medians. The forward pass is compared with compiled
+FlexAttention, which has no backward pass on a CPU; forward and back with
+`scaled_dot_product_attention` and a mask. Run it with OMP_WAIT_POLICY=PASSIVE:
+threads that wait must not count.
 """
 
 import sys
@@ -11,33 +16,45 @@ from statistics import median, quantiles
 
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import (
+    BlockMask,
+    create_block_mask,
+    flex_attention,
+)
 from torch.nn.functional import scaled_dot_product_attention
 
 from attnbook import masks
 from attnbook.attention.blocked import attend_window
+from attnbook.attention.sparse import attend_block_sparse, select_top_keys
+from attnbook.masks import rules
 from attnbook.profiling.allocations import measure_peak_bytes
 
 LENGTHS, WINDOWS = (4096, 8192, 16384), (128, 256, 1024)
+BLOCKS, CHOSEN = (128, 256), 3  # MoBA: the own block and the best of the others
 HEADS, WIDTH = 8, 64
+CLOCKS = {"processor": time.process_time, "wall": time.perf_counter}
 
 
-def time_in_turn(calls: dict[str, Callable], rounds: int) -> dict[str, list[float]]:
-    """Return the processor times of calls in ms, after one unmeasured round."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
+def compare(calls: dict[str, Callable], rounds: int, title: str) -> None:
+    """Print the times of calls in ms, after one unmeasured round, and ratios."""
+    times: dict[str, list] = {name: [] for name in calls}
     for turn in range(rounds + 1):
         for name, call in calls.items():
-            start = time.process_time()
+            start = [clock() for clock in CLOCKS.values()]
             call()
             if turn:
-                times[name].append(1e3 * (time.process_time() - start))
-    return times
-
-
-def describe(times: list[float]) -> str:
-    """Return the median and the middle half."""
-    low, _, high = quantiles(times, n=4)
-    return f"{median(times):.1f} ({low:.1f}-{high:.1f})"
+                stop = [clock() for clock in CLOCKS.values()]
+                spent = zip(start, stop, strict=True)
+                times[name].append([1e3 * (b - a) for a, b in spent])
+    for i, clock in enumerate(CLOCKS):
+        line, middle = [], []
+        for name, found in times.items():
+            one = [x[i] for x in found]
+            low, _, high = quantiles(one, n=4) if rounds > 1 else one * 3
+            middle.append(median(one))
+            line.append(f"{name} {middle[-1]:.1f} ({low:.1f}-{high:.1f})")
+        ratio = f"{middle[1] / middle[0]:.2f} x"
+        print(f"{title}, {clock}: {', '.join(line)}: {ratio}", flush=True)
 
 
 def go_forward_and_back(function: Callable, leaves: list[Tensor]) -> None:
@@ -45,48 +62,68 @@ def go_forward_and_back(function: Callable, leaves: list[Tensor]) -> None:
     torch.autograd.grad(function(*leaves).sum(), leaves)
 
 
-def main(threads: int, rounds: int = 9) -> None:
-    """Print a line for each length and window."""
-    torch.set_num_threads(threads)
-    flex = torch.compile(flex_attention)
-    for T in LENGTHS:
-        for size in WINDOWS:
-            inputs = [torch.randn(1, HEADS, T, WIDTH) for _ in "qkv"]
+def compare_windows(T: int, size: int, inputs: list[Tensor], ways: list[str]) -> None:
+    """Compare a window with FlexAttention, and with PyTorch's function and a mask."""
+    title = f"{T}, window {size}"
+    if "forward" in ways:
 
-            def rule(
-                b: Tensor, h: Tensor, i: Tensor, j: Tensor, w: int = size
-            ) -> Tensor:
-                return (i >= j) & (i - j < w)
+        def rule(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return (i >= j) & (i - j < size)
 
-            blocks = create_block_mask(rule, None, None, T, T, "cpu")
-            ways = {
-                "ours": lambda *x, size=size: attend_window(*x, size),
-                "flex": lambda *x, blocks=blocks: flex(*x, block_mask=blocks),
+        blocks = create_block_mask(rule, None, None, T, T, "cpu")
+        with torch.inference_mode():
+            calls = {
+                "ours": lambda: attend_window(*inputs, size),
+                "flex": lambda: flex(*inputs, block_mask=blocks),
             }
-            with torch.inference_mode():
-                calls = {n: lambda f=f, x=inputs: f(*x) for n, f in ways.items()}
-                times = time_in_turn(calls, rounds)
-                held = measure_peak_bytes(calls["ours"]) / inputs[0].nbytes
-                held = (held - 1) / 4  # beyond the output, of inputs and output
-            ratio = median(times["flex"]) / median(times["ours"])
-            line = {n: describe(x) for n, x in times.items()}
-            print(T, size, line, f"{ratio:.2f} x flex; peak {held:.2f}", flush=True)
-            if LENGTHS[0] == T:
-                mask = masks.window(T, T, size)
-                ways["sdpa"] = lambda *x, mask=mask: scaled_dot_product_attention(
-                    *x, attn_mask=mask
-                )
-                leaves = [x.requires_grad_() for x in inputs]
-                both = {
-                    n: lambda f=ways[n], x=leaves: go_forward_and_back(f, x)
-                    for n in ("ours", "sdpa")
-                }
-                times = time_in_turn(both, 5)
-                ratio = median(times["sdpa"]) / median(times["ours"])
-                bar = 0.5 * T / (size + 128)
-                line = {n: describe(x) for n, x in times.items()}
-                print(f"  and back {line}: {ratio:.1f} x, bar {bar:.1f}", flush=True)
+            compare(calls, 9, title)
+            held = measure_peak_bytes(calls["ours"]) / inputs[0].nbytes
+        print(f"  peak {(held - 1) / 4:.2f} of inputs and output, beyond them")
+    if "back" in ways:
+        mask = masks.window(T, T, size)
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        both: dict[str, Callable] = {
+            "ours": lambda *x: attend_window(*x, size),
+            "sdpa": lambda *x: scaled_dot_product_attention(*x, attn_mask=mask),
+        }
+        calls = {n: lambda f=f: go_forward_and_back(f, leaves) for n, f in both.items()}
+        compare(calls, max(1, 20480 // T), f"{title}, and back")
+        print(f"  bar {0.5 * T / (size + 128):.1f}")
+
+
+def compare_layouts(T: int, size: int, inputs: list[Tensor]) -> None:
+    """Compare a layout for each head, causal inside its blocks."""
+    N = T // size
+    earlier = torch.ones(N, N).tril(-1).bool()
+    chosen = select_top_keys(torch.randn(HEADS, N, N), earlier, CHOSEN)
+    layout = chosen | torch.eye(N).bool()
+    own = torch.arange(N).view(1, 1, N, 1).expand(1, HEADS, N, N)
+    blocks = BlockMask.from_kv_blocks(
+        torch.ones(1, HEADS, N, dtype=torch.int32),
+        own.int(),
+        chosen.sum(-1, dtype=torch.int32)[None],
+        chosen.int().argsort(-1, descending=True).int()[None],
+        BLOCK_SIZE=size,
+        mask_mod=lambda b, h, i, j: i >= j,
+    )
+    rule = rules.causal(T, T)
+    calls = {
+        "ours": lambda: attend_block_sparse(*inputs, layout, rule),
+        "flex": lambda: flex(*inputs, block_mask=blocks),
+    }
+    with torch.inference_mode():
+        torch.testing.assert_close(calls["ours"](), calls["flex"]())
+        compare(calls, 9, f"{T}, layouts of blocks of {size}")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    torch.set_num_threads(int(sys.argv[1]))
+    lengths = [int(x) for x in sys.argv[2].split(",")] if sys.argv[2:] else LENGTHS
+    asked = sys.argv[3] if sys.argv[3:] else "forward,back,layouts"
+    flex = torch.compile(flex_attention)
+    for length in lengths:
+        given = [torch.randn(1, HEADS, length, WIDTH) for _ in "qkv"]
+        for window in WINDOWS:
+            compare_windows(length, window, given, asked.split(","))
+        for side in BLOCKS if "layouts" in asked else ():
+            compare_layouts(length, side, given)

@@ -42,6 +42,31 @@ def test_a_long_window_equals_its_mask_with_gradients(shift, size, dtype):
     torch.testing.assert_close(attend_window(*inputs, size), expected)
 
 
+@pytest.mark.parametrize("width", [8, 7])
+@pytest.mark.parametrize("size", [40, 520])
+@pytest.mark.parametrize("shift", [-50, 0])
+def test_a_window_takes_a_sink_for_each_head(shift, size, width):
+    T, S = 640, 640 + shift
+    *inputs, upstream = draw(
+        (2, 2, T, 8), (2, 2, S, 8), *[(2, 2, n, width) for n in (S, T)]
+    )
+    mask, sinks = masks.window(T, S, size), torch.tensor([-1.0, 2.0]).double()
+
+    def concatenate(query, key, value, sinks):
+        scores = (query @ key.mT / 8**0.5).masked_fill(~mask, -torch.inf)
+        more = sinks[:, None, None].expand(2, 2, T, 1)
+        return torch.cat([scores, more], dim=-1).softmax(-1)[..., :-1] @ value
+
+    assert_equals_reference(
+        lambda *x: attend_window(*x[:3], size, sinks=x[3]),
+        concatenate,
+        [*inputs, sinks],
+        upstream,
+    )
+    found = attend_window(*inputs, size, sinks=sinks)
+    torch.testing.assert_close(found, concatenate(*inputs, sinks))
+
+
 @pytest.mark.parametrize("size", [40, 520])
 @pytest.mark.parametrize("spoiled", [torch.nan, torch.inf])
 def test_a_key_outside_the_window_reaches_no_query(size, spoiled):

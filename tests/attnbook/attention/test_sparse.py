@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from attnbook import masks
+from attnbook.attention.blocked import attend_window
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.attention.self_attention import causal_mask
 from attnbook.attention.sparse import (
@@ -52,6 +53,60 @@ def test_a_pattern_is_its_mask(name):
     )
 
 
+def expand(layout):
+    return layout.repeat_interleave(BLOCK, -1).repeat_interleave(BLOCK, -2)
+
+
+def attend_with_sink(query, key, value, mask, sinks):
+    """One more key, whose score is the sink and whose value is 0."""
+    B, H, T, _ = query.shape
+    scores = query @ key.mT / query.shape[-1] ** 0.5
+    scores = scores.masked_fill(~mask, -torch.inf)
+    sinks = sinks.view(1, H, 1, 1).expand(B, H, T, 1)
+    return torch.cat([scores, sinks], dim=-1).softmax(-1)[..., :-1] @ value
+
+
+@pytest.fixture(params=[1, 2])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    assert torch.get_num_threads() == request.param
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("lead", [(3,), (1,), (2, 3), (2, 1)])
+@pytest.mark.parametrize("name", [None, *PATTERNS, "no key"])
+@pytest.mark.parametrize("sunk", [False, True])
+def test_each_head_has_a_layout_of_its_own(name, lead, dtype, sunk, threads):
+    *inputs, upstream = (x.to(dtype) for x in draw_inputs())
+    rng = torch.Generator().manual_seed(0)
+    layout = (torch.rand(*lead, 5, 5, generator=rng) < 0.4) | torch.eye(5).bool()
+    mask, rule = expand(layout), None
+    if name is not None:
+        rule = PATTERNS.get(name, lambda b, h, q, k: k < q)
+        mask = mask & masks.materialize_mask(rule, 15, 15, batch=2, heads=3)
+    sinks = [torch.tensor([-1.0, 0.5, 2.0]).to(dtype)] if sunk else []
+
+    assert_equals_reference(
+        lambda *x: attend_block_sparse(*x[:3], layout, rule, *x[3:]),
+        lambda *x: (attend_with_sink if sunk else attend)(*x[:3], mask, *x[3:]),
+        [*inputs, *sinks],
+        upstream,
+    )
+
+
+def test_heads_of_a_group_share_keys_but_not_blocks():
+    query, key, value, _ = draw_inputs()
+    layout = torch.ones(3, 5, 5).tril().bool()
+    layout[1, 4, :3] = False
+    found = attend_block_sparse(query, key[:, :1], value[:, :1], layout)
+    same = (x[:, :1].expand(-1, 3, -1, -1) for x in (key, value))
+    mask = expand(layout)
+    torch.testing.assert_close(found, attend(query, *same, mask))
+
+
 def test_skipped_blocks_are_not_read_forwards_or_backwards():
     *inputs, upstream = draw_inputs()
     upstream[..., :9, :] = 0
@@ -84,11 +139,29 @@ def test_skipped_blocks_are_not_read_forwards_or_backwards():
             torch.ones(5, 5).bool().tril(-1),
             "block 0 of the 5 blocks of queries attends to none of the 5",
         ),
+        (
+            15,
+            torch.ones(2, 4, 5, 5).bool(),
+            r"\(2, 4, 5, 5\) does not fit 2 sequences of 3 heads",
+        ),
     ],
 )
 def test_a_layout_that_does_not_fit_is_refused(T, layout, message):
     with pytest.raises(ValueError, match=message):
         attend_block_sparse(*draw_inputs(T)[:3], layout)
+
+
+@pytest.mark.refusal
+def test_sinks_and_groups_that_do_not_fit_are_refused():
+    query, key, value, _ = draw_inputs()
+    layout = torch.ones(5, 5).bool()
+    message = r"one number for each of 3 heads, but have shape \(2,\)"
+    with pytest.raises(ValueError, match=message):
+        attend_block_sparse(query, key, value, layout, sinks=torch.ones(2))
+    with pytest.raises(ValueError, match=message):
+        attend_window(query, key, value, 4, sinks=torch.ones(2))
+    with pytest.raises(ValueError, match="2 heads of keys do not divide 3 heads"):
+        attend_block_sparse(query, key[:, :2], value[:, :2], layout)
 
 
 # Selected keys and blocks.
