@@ -12,8 +12,8 @@ share many short operations wait for each other most of the time.
 Source: a window over the last keys as in Jiang et al. (2023), section 2,
     https://arxiv.org/abs/2310.06825 (here the query's own key is one of its
     keys); the chunks and blocks are this book's addition.
-Axes: B batch, H heads, T queries, S keys, D width of query and key, E of
-    values, R queries in a chunk, K sinks
+Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width of
+    query and key, E of values, R queries in a chunk, K sinks
 """
 
 import os
@@ -30,11 +30,8 @@ from torch._C._autograd import _profiler_enabled
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from attnbook.attention.scaled_dot_product import (
-    attend,
-    require_equal_widths,
-    require_values,
-)
+from attnbook.attention.scaled_dot_product import attend, require_heads
+from attnbook.masks.rules import check_positive
 
 CHUNK_SIZE = 128
 # PyTorch's function on a CPU multiplies 32 queries at a time if they are few.
@@ -50,8 +47,8 @@ Item = TypeVar("Item")
 
 def attend_in_blocks(
     query: Float[Tensor, "B H T D"],
-    key: Float[Tensor, "B H S D"],
-    value: Float[Tensor, "B H S E"],
+    key: Float[Tensor, "B G S D"],
+    value: Float[Tensor, "B G S E"],
     mask: Bool[Tensor, "..."],
     rows: int = CHUNK_SIZE,
 ) -> Float[Tensor, "B H T E"]:
@@ -65,9 +62,10 @@ def attend_in_blocks(
         rows: queries in a chunk, and keys in a block.
 
     Raises:
-        ValueError: if `rows` is below 1, or the mask does not fit.
+        ValueError: if `rows` is below 1, or the mask or the shapes do not fit.
     """
-    check_sizes(rows, key, value)
+    check_positive(rows=rows)
+    key, value = repeat_heads(query, key, value)
     T, S = query.shape[-2], key.shape[-2]
     try:
         mask = mask.expand(*mask.shape[:-2], T, S)
@@ -86,8 +84,8 @@ def attend_in_blocks(
 
 def attend_window(
     query: Float[Tensor, "B H T D"],
-    key: Float[Tensor, "B H S D"],
-    value: Float[Tensor, "B H S E"],
+    key: Float[Tensor, "B G S D"],
+    value: Float[Tensor, "B G S E"],
     size: int,
     rows: int = WINDOW_ROWS,
     sinks: Float[Tensor, "K"] | None = None,
@@ -106,11 +104,9 @@ def attend_window(
         ValueError: if `rows` or `size` is below 1, there is not one sink for each
             head, or the shapes do not fit.
     """
-    check_sizes(rows, key, value)
-    require_equal_widths(query, key)
+    check_positive(size=size, rows=rows)
+    key, value = repeat_heads(query, key, value)
     require_sinks(query, sinks)
-    if size < 1:
-        raise ValueError(f"a window has at least 1 key, not {size}")
     # A check for NaN is a value that neither torch.compile nor vmap can wait for.
     traced = (
         torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
@@ -420,11 +416,13 @@ def join(parts: list[Tensor], axis: int, whole: Tensor) -> Tensor:
     return torch.cat(parts, axis) if parts else whole.narrow(axis, 0, 0)
 
 
-def check_sizes(rows: int, key: Tensor, value: Tensor) -> None:
-    """Raise ValueError if `rows` is below 1 or a key has no value."""
-    if rows < 1:
-        raise ValueError(f"rows must be at least 1, not {rows}")
-    require_values(key, value)
+def repeat_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a key and a value head for each head of queries, or raise ValueError."""
+    require_heads(query, key, value)
+    each = query.shape[1] // key.shape[1]
+    if each == 1:
+        return key, value
+    return key.repeat_interleave(each, dim=1), value.repeat_interleave(each, dim=1)
 
 
 def require_sinks(query: Tensor, sinks: Tensor | None) -> None:

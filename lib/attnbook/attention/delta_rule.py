@@ -44,8 +44,8 @@ from torch import Tensor
 from torch.compiler import is_compiling
 from torch.nn import functional as F
 
-from attnbook.attention.linear import check_state_shape, require_alike, split_chunks
-from attnbook.attention.scaled_dot_product import require_fit
+from attnbook.attention.linear import check_state_shape, split_chunks
+from attnbook.attention.scaled_dot_product import require_alike, require_fit
 from attnbook.attention.tiled import promote_to_float32
 
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from attnbook.attention.masked_softmax import require_mask
-from attnbook.attention.scaled_dot_product import require_fit
+from attnbook.attention.scaled_dot_product import require_alike, require_fit
 from attnbook.attention.tiled import promote_to_float32
 
 CHUNK_SIZE = 64
@@ -223,20 +223,6 @@ def compute_features(
     require_alike(query=query, key=key, value=value)
     require_fit(query, key, value)
     return features(promote_to_float32(query)), features(promote_to_float32(key))
-
-
-def require_alike(**tensors: Tensor) -> None:
-    """Raise ValueError for several devices, or single beside double precision."""
-    (first, x), *others = tensors.items()
-    if not x.is_floating_point():
-        raise ValueError(f"the {first} is {x.dtype}, but must be floating point")
-    wide = torch.promote_types(x.dtype, torch.float32)
-    for name, y in others:
-        if y.device != x.device or wide != torch.promote_types(y.dtype, torch.float32):
-            raise ValueError(
-                f"the {first} is {x.dtype} on {x.device}, but the {name} is "
-                f"{y.dtype} on {y.device}"
-            )
 
 
 def check_causal_inputs(

@@ -44,6 +44,42 @@ def require_fit(query: Tensor, key: Tensor, value: Tensor) -> None:
     require_values(key, value)
 
 
+def require_alike(**tensors: Tensor) -> None:
+    """Raise ValueError for several devices, or single beside double precision."""
+    (first, x), *others = tensors.items()
+    if not x.is_floating_point():
+        raise ValueError(f"the {first} is {x.dtype}, but must be floating point")
+    wide = torch.promote_types(x.dtype, torch.float32)
+    for name, y in others:
+        if y.device != x.device or wide != torch.promote_types(y.dtype, torch.float32):
+            raise ValueError(
+                f"the {first} is {x.dtype} on {x.device}, but the {name} is "
+                f"{y.dtype} on {y.device}"
+            )
+
+
+def require_heads(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Raise ValueError unless all are (B, H, rows, width) and keys have values.
+
+    Query and key are equally wide, and H of the queries is a multiple of the keys'.
+    """
+    require_alike(query=query, key=key, value=value)
+    given = {"query": query, "key": key, "value": value}
+    for name, x in given.items():
+        if x.ndim != 4 or not x.shape[-1]:
+            raise ValueError(
+                f"the {name} must have 4 axes (B, H, rows, width) and some width, but "
+                f"has shape {tuple(x.shape)}"
+            )
+    require_fit(query, key, value)
+    (B, H), (_, G) = query.shape[:2], key.shape[:2]
+    if len(key) != B or value.shape[:2] != key.shape[:2] or not G or H % G:
+        raise ValueError(
+            f"batch and heads are {(B, H)} in the query, but {tuple(key.shape[:2])} in "
+            f"the key and {tuple(value.shape[:2])} in the value"
+        )
+
+
 def scaled_scores(
     query: Float[Tensor, "*#B T D"],
     key: Float[Tensor, "*#B S D"],

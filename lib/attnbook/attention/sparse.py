@@ -44,11 +44,12 @@ from attnbook.attention.blocked import (
     go_back_with_sinks,
     has_onednn,
     multiply,
+    repeat_heads,
     require_sinks,
     run_in_threads,
 )
 from attnbook.attention.multi_head import grouped_scores
-from attnbook.attention.scaled_dot_product import attend_gradient, require_values
+from attnbook.attention.scaled_dot_product import attend_gradient
 from attnbook.masks import evaluate_rule
 from attnbook.masks.layouts import count_blocks
 from attnbook.masks.rules import Rule, check_positive
@@ -84,13 +85,8 @@ def attend_block_sparse(
             divide the queries or the keys, a block of queries has no block of
             keys, G does not divide H, or there is not one sink for each head.
     """
-    require_values(key, value)
+    key, value = repeat_heads(query, key, value)
     require_sinks(query, sinks)
-    H, G = query.shape[1], key.shape[1]
-    if H % G:
-        raise ValueError(f"{G} heads of keys do not divide {H} heads of queries")
-    if G < H:
-        key, value = (x.repeat_interleave(H // G, dim=1) for x in (key, value))
     size, rows = read_layout(query, key, layout)
     lead = query.shape[:2]
     if sinks is not None:
@@ -141,6 +137,11 @@ def take(x: Tensor, heads: Tensor, blocks: Tensor) -> Tensor:
 def read_layout(query: Tensor, key: Tensor, layout: Tensor) -> tuple[int, list[Row]]:
     """Return the size of a block, and the rows; heads with equal blocks share one."""
     (B, H, T, _), S = query.shape, key.shape[2]
+    if layout.dtype != torch.bool or layout.ndim < 2 or not layout.numel():
+        raise ValueError(
+            "a layout must be boolean, with blocks of queries by blocks of keys, but "
+            f"is {layout.dtype} of shape {tuple(layout.shape)}"
+        )
     N, M = layout.shape[-2:]
     try:
         layout = layout.expand(B, H, N, M).flatten(0, 1)

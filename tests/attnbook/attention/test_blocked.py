@@ -120,12 +120,27 @@ def test_masked_out_blocks_are_not_read():
 @pytest.mark.parametrize(
     ("function", "change", "message"),
     [
-        (attend_window, {"size": 4, "rows": 0}, "rows must be at least 1, not 0"),
-        (attend_window, {"size": 0}, "a window has at least 1 key, not 0"),
+        (attend_window, {"size": 4, "rows": 0}, "rows must be at least 1, but is 0"),
+        (attend_window, {"size": 0}, "size must be at least 1, but is 0"),
         (
             attend_in_blocks,
             {"mask": torch.ones(3, 4).bool()},
             r"\(3, 4\) does not broadcast to 3 queries",
+        ),
+        (
+            attend_window,
+            {"size": 4, "query": torch.ones(3, 7).double()},
+            r"query must have 4 axes .* but has shape \(3, 7\)",
+        ),
+        (
+            attend_window,
+            {"size": 4, "query": torch.ones(1, 1, 3, 1)},
+            "query is torch.float32 on cpu, but the key is torch.float64",
+        ),
+        (
+            attend_window,
+            {"size": 4, "value": torch.ones(1, 1, 5, 1, device="meta")},
+            "query is torch.float64 on cpu, but the value is torch.float32 on meta",
         ),
     ],
 )

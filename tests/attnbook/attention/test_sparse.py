@@ -144,6 +144,8 @@ def test_skipped_blocks_are_not_read_forwards_or_backwards():
             torch.ones(2, 4, 5, 5).bool(),
             r"\(2, 4, 5, 5\) does not fit 2 sequences of 3 heads",
         ),
+        (15, torch.ones(5, 5), r"must be boolean, .* torch.float32 of shape \(5, 5\)"),
+        (15, torch.ones(0, 5).bool(), r"is torch.bool of shape \(0, 5\)"),
     ],
 )
 def test_a_layout_that_does_not_fit_is_refused(T, layout, message):
@@ -160,7 +162,9 @@ def test_sinks_and_groups_that_do_not_fit_are_refused():
         attend_block_sparse(query, key, value, layout, sinks=torch.ones(2))
     with pytest.raises(ValueError, match=message):
         attend_window(query, key, value, 4, sinks=torch.ones(2))
-    with pytest.raises(ValueError, match="2 heads of keys do not divide 3 heads"):
+    with pytest.raises(
+        ValueError, match=r"heads are \(2, 3\) in the query, but \(2, 2\) in the key"
+    ):
         attend_block_sparse(query, key[:, :2], value[:, :2], layout)
 
 
