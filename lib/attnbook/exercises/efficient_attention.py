@@ -509,7 +509,7 @@ check_chunk_kernel = KernelExercise(
     stars=3,
     minutes=25,
     section="Recurrent and chunked linear attention",
-    title="one chunk of linear attention in Triton",
+    title="chunked linear attention in Triton",
     returns=("output",),
     mistakes={
         "state-added-first": (
