@@ -157,26 +157,18 @@ def find_fault_by_block_sizes(attention, query, key, value):
 
 
 @triton.jit
-def softmax_of_base_two(scores, weights, stride, length, BLOCK: tl.constexpr):
-    columns = tl.arange(0, BLOCK)
-    first = tl.program_id(0) * stride
-    x = tl.load(scores + first + columns, mask=columns < length, other=0.0)
-    x = tl.where(columns < length, x, -1e30) * 1.4426950408889634
-    powers = tl.where(columns < length, tl.exp2(x - x.max(0)), 0.0)
-    tl.store(weights + first + columns, powers / powers.sum(0), columns < length)
-
-
-@triton.jit
 def take_logsumexp(x):
-    return tl.max(x, 0) + tl.log(tl.sum(tl.exp(x - tl.max(x, 0)), 0))
+    return x.max(0) + tl.log2(tl.sum(tl.exp2(x - x.max(0)), 0))
 
 
 @triton.jit
 def softmax_by_logsumexp(scores, weights, stride, length, BLOCK: tl.constexpr):
+    """To base 2; columns beyond the end are loaded as 0 and replaced."""
     at = tl.arange(0, BLOCK)
     scores, weights = (x + tl.program_id(0) * stride + at for x in (scores, weights))
-    x = tl.load(scores, at < length, float("-inf"))
-    tl.store(weights, tl.exp(x - take_logsumexp(x)), at < length)
+    x = tl.where(at < length, tl.load(scores, at < length, 0.0), -1e30)
+    x *= 1.4426950408889634
+    tl.store(weights, tl.exp2(x - take_logsumexp(x)), at < length)
 
 
 @triton.jit
@@ -202,27 +194,6 @@ def attend_in_base_two(
     tl.store(output + own, sums / total[:, None], rows[:, None] < T)
 
 
-@triton.jit
-def attend_key_by_key(
-    query, key, value, output, scale, T: tl.constexpr, S: tl.constexpr,
-    D: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
-):  # fmt: skip
-    """One key at a time: sums of products, and no tile that is not full."""
-    rows, width = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T), tl.arange(0, D)
-    own = rows[:, None] * D + width[None, :]
-    q = tl.load(query + own, rows[:, None] < T, 0.0)
-    top, total, sums = tl.full((BLOCK_T,), -1e30, tl.float32), 0.0, 0.0
-    for s in range(S):
-        k, v = tl.load(key + s * D + width), tl.load(value + s * D + width)
-        score = tl.sum(q * k, 1) * scale
-        new = tl.maximum(top, score)
-        factor, weight = tl.exp(top - new), tl.exp(score - new)
-        total = total * factor + weight
-        sums = sums * factor[:, None] + weight[:, None] * v
-        top = new
-    tl.store(output + own, sums / total[:, None], rows[:, None] < T)
-
-
 RIGHT = {
     checks.check_tiled: (attend_by_index, attend_padded),
     checks.check_tiled_backward: (differentiate_by_index, differentiate_chunks),
@@ -231,8 +202,8 @@ RIGHT = {
         find_fault_by_a_table_of_inputs,
         find_fault_by_block_sizes,
     ),
-    checks.check_softmax_kernel: (softmax_of_base_two, softmax_by_logsumexp),
-    checks.check_forward_kernel: (attend_in_base_two, attend_key_by_key),
+    checks.check_softmax_kernel: (softmax_by_logsumexp,),
+    checks.check_forward_kernel: (attend_in_base_two,),
 }
 WRONG = ((checks.check_tiled, "numbers", attend_with_a_sentinel_of_minus_a_billion),)
 test_right_answers, test_wrong_answers = make_tests(RIGHT, WRONG)

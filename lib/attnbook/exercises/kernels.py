@@ -21,10 +21,9 @@ from attnbook.exercises.declare import Exercise, run_solution
 from attnbook.exercises.isolation import Guard, neutral_settings
 from attnbook.exercises.verdict import Verdict
 
-NEEDS_TRITON = Verdict(
-    "…",
+NEEDS_TRITON = (
     "not attempted: Triton, whose interpreter runs this kernel, is not installed "
-    "here (pip install triton, on Linux or WSL)",
+    "here (pip install triton, on Linux or WSL)"
 )
 
 triton: Any
@@ -43,14 +42,9 @@ except ImportError:
     KERNELS = ()
 
 
-def is_kernel(x: object) -> bool:
-    """Tell whether something is a kernel of Triton's."""
-    return isinstance(x, KERNELS)
-
-
 def get_function(x: Any) -> Any:
     """Return the Python function of a kernel; a function as it is."""
-    return inspect.unwrap(x.fn if is_kernel(x) else x)
+    return inspect.unwrap(x.fn if isinstance(x, KERNELS) else x)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -81,7 +75,7 @@ class KernelExercise(Exercise):
     def judge(self, found) -> Verdict:
         """Reach a verdict from what an attempt did, if Triton runs the solution."""
         if not self.runs_here:
-            return NEEDS_TRITON
+            return Verdict("…", NEEDS_TRITON)
         with neutral_settings():
             errors = {x.error for seed in found for x in run_solution(self, seed)}
         if failed := max(errors, default=""):
@@ -108,6 +102,10 @@ class Interpreted:
     def run(self, grid: tuple[int, ...], *given, **constants) -> None:
         """Run the programs of a grid, one after the other."""
         function = get_function(self.kernel)
+        if type(function) is not FunctionType or function.__name__ == "<lambda>":
+            raise TypeError("a kernel is a function with `@triton.jit` and `def`")
+        if others := {"np", "numpy", "torch"} & {*function.__code__.co_names}:
+            raise TypeError(f"a kernel computes with `tl`, not with `{others.pop()}`")
         if is_empty_function(function):
             raise NotImplementedError
         if (opened := self.open(function)) is not function:
@@ -120,13 +118,17 @@ class Interpreted:
 
             memory = fence([x for x in given if isinstance(x, Tensor)])
             put(interpreter, "_interpreter", memory)
+            # Triton keeps every function that it rewrites, with its namespace.
+            put(interpreter.InterpretedFunction, "rewritten_fn", {})
             # The language calls its own kernels, which are compiled or interpreted
             # as Triton was imported: functions do in both cases.
             for home in (tl, tl.standard, tl.tensor):
                 for name, value in list(vars(home).items()):
-                    if is_kernel(value):
+                    if isinstance(value, KERNELS):
                         put(home, name, self.open(value))
             kernel = interpreter.InterpretedFunction(self.copy(function))
+            # Rewriting makes `x.constexpr` a string, which Triton reads for `tl` only.
+            kernel.rewrite().__annotations__ = function.__annotations__
             try:
                 kernel[grid](*given, **constants)
             except interpreter.InterpreterError as error:
@@ -135,29 +137,31 @@ class Interpreted:
     def open(self, kernel: Callable) -> Callable:
         """Return the function of a kernel, or one that refuses it."""
         function = get_function(kernel)
-        name, refused = function.__name__, self.refused
-        if refused is None or not (
-            name in refused or function.__module__.startswith("attnbook.")
+        name, home = function.__name__, function.__module__ or ""
+        if self.refused is not None and (
+            home.startswith("attnbook.")
+            or (home.startswith("triton.") and name in self.refused)
         ):
-            return function
-        return lambda *given, **more: Guard.active and Guard.active.refuse(name)
+            return lambda *given, **more: Guard.active and Guard.active.refuse(name)
+        return function
 
     def copy(self, function: Callable) -> Callable:
         """Return a kernel's function with a namespace of its own.
 
         The interpreter writes into it, and patches the modules that it finds there.
         """
-        space = function.__globals__ | {"tl": tl, "core": tl.core}
+        home, closed = function.__globals__, inspect.getclosurevars(function).nonlocals
+        space = home | closed | {"1": tl, "2": tl.core}
 
         def move(x: Callable) -> Callable:
             code = x.__code__, space, x.__name__, x.__defaults__, x.__closure__
             return functools.update_wrapper(FunctionType(*code), x)
 
-        for name, value in function.__globals__.items():
-            if is_kernel(value):
+        for name, value in [*space.items()]:
+            # A copy from another process has functions where kernels were.
+            if isinstance(value, (*KERNELS, FunctionType)):
                 inner = self.open(value)
-                near = inner.__globals__ is function.__globals__
-                space[name] = move(inner) if near else inner
+                space[name] = move(inner) if inner.__globals__ is home else inner
         return move(function)
 
 
@@ -176,19 +180,34 @@ def fence(tensors: Sequence[Tensor]) -> SimpleNamespace:
     """
     memory = interpreter._interpreter
     addresses = [*map(list_addresses, tensors)]
-    readable = np.concatenate(addresses)
+    readable, writable = np.concatenate(addresses), addresses[-1]
 
-    def load(pointers: np.ndarray, mask: np.ndarray, *more) -> np.ndarray:
-        if outside := count_others(pointers, mask, readable):
-            raise LoadError(f"tl.load reads {outside} outside of its tensors")
+    def require(known: np.ndarray, pointers: np.ndarray, mask: Any = True) -> None:
+        inside = np.isin(pointers, known) | ~np.asarray(mask, bool)
+        if not inside.all():
+            said = f"{(~inside).sum()} of {inside.size} numbers outside of"
+            if known is readable:
+                raise LoadError(f"the kernel reads {said} its tensors")
+            raise StoreError(f"the kernel writes {said} the output")
+
+    def load(pointers: np.ndarray, mask: Any, *more) -> np.ndarray:
+        require(readable, pointers, mask)
         return memory.load(pointers, mask, *more)
 
-    def store(pointers: np.ndarray, value: np.ndarray, mask: np.ndarray) -> None:
-        if outside := count_others(pointers, mask, addresses[-1]):
-            raise StoreError(f"tl.store writes {outside} outside of the output")
+    def store(pointers: np.ndarray, value: np.ndarray, mask: Any) -> None:
+        require(writable, pointers, mask)
         memory.store(pointers, value, mask)
 
-    return SimpleNamespace(**vars(memory) | {"load": load, "store": store})
+    def update(operation: Any, pointers: np.ndarray, *more) -> np.ndarray:
+        require(writable, pointers, more[1])
+        return memory.atomic_rmw(operation, pointers, *more)
+
+    def swap(pointers: np.ndarray, *more) -> np.ndarray:
+        require(writable, pointers)
+        return memory.atomic_cas(pointers, *more)
+
+    new = {"load": load, "store": store, "atomic_rmw": update, "atomic_cas": swap}
+    return SimpleNamespace(**vars(memory) | new)
 
 
 def list_addresses(x: Tensor) -> np.ndarray:
@@ -197,9 +216,3 @@ def list_addresses(x: Tensor) -> np.ndarray:
     places = torch.arange(held.nbytes() // size, device="cpu")
     inside = places.as_strided(x.shape, x.stride(), x.storage_offset()).ravel()
     return (held.data_ptr() + size * inside).numpy().astype(np.uint64)
-
-
-def count_others(pointers: np.ndarray, mask: np.ndarray, known: np.ndarray) -> str:
-    """Return how many numbers, of those in a mask, lie elsewhere; "" if none."""
-    inside = np.isin(pointers, known) | ~mask.astype(bool)
-    return "" if inside.all() else f"{(~inside).sum()} of {inside.size} numbers"

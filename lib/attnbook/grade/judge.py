@@ -100,10 +100,10 @@ class Judge:
             chapter, _, name = key.partition(".")
             # Two chapters may have a check of the same name.
             name = f"{name} ({chapter})" if name in found else name
-            points = exercise.stars if verdict else 0
+            stars = exercise.stars if exercise.runs_here else 0
             found[name] = {
-                "points": points if exercise.runs_here else None,
-                "of": exercise.stars if exercise.runs_here else 0,
+                "points": stars if verdict else 0,
+                "of": stars,
                 "verdict": repr(verdict),
                 "mistake": verdict.mistake,
             }

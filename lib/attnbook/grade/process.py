@@ -22,7 +22,7 @@ import torch
 from IPython.core.inputtransformer2 import TransformerManager
 from IPython.utils.capture import capture_output
 
-from attnbook.exercises.kernels import get_function, is_kernel
+from attnbook.exercises.kernels import KERNELS, get_function
 from attnbook.grade import sandbox
 from attnbook.grade.notebook import PARTS, Cell, Exercise, list_exercises
 from attnbook.grade.sandbox import Limits, Place
@@ -61,8 +61,10 @@ class Carrier(cloudpickle.Pickler):
         """Return how an object, such as a cached function, is made again."""
         if isinstance(x, functools._lru_cache_wrapper):
             return functools.lru_cache(**x.cache_parameters()), (x.__wrapped__,)
-        if is_kernel(x):
-            return get_function, (x.fn,)
+        if isinstance(x, KERNELS):
+            home, name = sys.modules[x.fn.__module__], x.fn.__name__
+            ours = vars(home).get(name) is not x or home.__name__ == "__main__"
+            return (get_function, (x.fn,)) if ours else (getattr, (home, name))
         return super().reducer_override(x)
 
 
