@@ -108,8 +108,8 @@ class Interpreted:
             raise TypeError(f"a kernel computes with `tl`, not with `{others.pop()}`")
         if is_empty_function(function):
             raise NotImplementedError
-        if (opened := self.open(function)) is not function:
-            opened()
+        if (refusal := self.open(function)) is not function:
+            refusal()
         with contextlib.ExitStack() as entered:
 
             def put(home: Any, name: str, value: object) -> None:
@@ -173,6 +173,15 @@ class StoreError(Exception):
     """A kernel writes outside of its output."""
 
 
+# Where Triton's memory takes the pointers and the mask, if it does.
+MEMORY = {
+    "load": (0, 1),
+    "store": (0, 2),
+    "atomic_rmw": (1, 3),
+    "atomic_cas": (0, None),
+}
+
+
 def fence(tensors: Sequence[Tensor]) -> SimpleNamespace:
     """Return Triton's memory as far as a kernel may read tensors and write the last.
 
@@ -180,39 +189,29 @@ def fence(tensors: Sequence[Tensor]) -> SimpleNamespace:
     """
     memory = interpreter._interpreter
     addresses = [*map(list_addresses, tensors)]
-    readable, writable = np.concatenate(addresses), addresses[-1]
 
-    def require(known: np.ndarray, pointers: np.ndarray, mask: Any = True) -> None:
-        inside = np.isin(pointers, known) | ~np.asarray(mask, bool)
-        if not inside.all():
-            said = f"{(~inside).sum()} of {inside.size} numbers outside of"
-            if known is readable:
-                raise LoadError(f"the kernel reads {said} its tensors")
-            raise StoreError(f"the kernel writes {said} the output")
+    def watch(name: str, at: int, masked: int | None) -> Callable:
+        known = np.concatenate(addresses) if name == "load" else addresses[-1]
 
-    def load(pointers: np.ndarray, mask: Any, *more) -> np.ndarray:
-        require(readable, pointers, mask)
-        return memory.load(pointers, mask, *more)
+        def watched(*given) -> Any:
+            mask = given[masked] if masked else True
+            outside = ~np.isin(given[at], known) & np.asarray(mask, bool)
+            if outside.any():
+                said = f"{outside.sum()} of {outside.size} numbers outside of"
+                if name == "load":
+                    raise LoadError(f"the kernel reads {said} its tensors")
+                raise StoreError(f"the kernel writes {said} the output")
+            return getattr(memory, name)(*given)
 
-    def store(pointers: np.ndarray, value: np.ndarray, mask: Any) -> None:
-        require(writable, pointers, mask)
-        memory.store(pointers, value, mask)
+        return watched
 
-    def update(operation: Any, pointers: np.ndarray, *more) -> np.ndarray:
-        require(writable, pointers, more[1])
-        return memory.atomic_rmw(operation, pointers, *more)
-
-    def swap(pointers: np.ndarray, *more) -> np.ndarray:
-        require(writable, pointers)
-        return memory.atomic_cas(pointers, *more)
-
-    new = {"load": load, "store": store, "atomic_rmw": update, "atomic_cas": swap}
-    return SimpleNamespace(**vars(memory) | new)
+    watched = {name: watch(name, *places) for name, places in MEMORY.items()}
+    return SimpleNamespace(**vars(memory) | watched)
 
 
 def list_addresses(x: Tensor) -> np.ndarray:
     """Return the address of each number of a tensor, and of none between its rows."""
-    held, size = x.untyped_storage(), x.element_size()
-    places = torch.arange(held.nbytes() // size, device="cpu")
-    inside = places.as_strided(x.shape, x.stride(), x.storage_offset()).ravel()
-    return (held.data_ptr() + size * inside).numpy().astype(np.uint64)
+    size = x.element_size()
+    places = torch.arange(x.untyped_storage().nbytes() // size, device="cpu")
+    inside = places.as_strided(x.shape, x.stride(), 0).ravel()
+    return (x.data_ptr() + size * inside).numpy().astype(np.uint64)

@@ -62,9 +62,10 @@ class Carrier(cloudpickle.Pickler):
         if isinstance(x, functools._lru_cache_wrapper):
             return functools.lru_cache(**x.cache_parameters()), (x.__wrapped__,)
         if isinstance(x, KERNELS):
-            home, name = sys.modules[x.fn.__module__], x.fn.__name__
-            ours = vars(home).get(name) is not x or home.__name__ == "__main__"
-            return (get_function, (x.fn,)) if ours else (getattr, (home, name))
+            module, name = x.fn.__module__ or "", x.fn.__name__
+            if module.startswith(("attnbook.", "triton.")):  # imported, as it is
+                return getattr, (sys.modules[module], name)
+            return get_function, (x.fn,)
         return super().reducer_override(x)
 
 
