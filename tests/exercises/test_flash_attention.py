@@ -31,13 +31,13 @@ def attend_by_index(query, key, value, block):
     return output, lse
 
 
-def attend_padded(query, key, value, block, hidden=-torch.inf, begin=-torch.inf):
+def attend_padded(query, key, value, block, hidden=-torch.inf):
     """From the last tile to the first; keys that pad the last are masked out."""
     S = key.shape[-2]
     key, value = (F.pad(x, (0, 0, 0, -S % block)) for x in (key, value))
     outputs, sums = [], []
     for q in (query * query.shape[-1] ** -0.5).split(block, -2):
-        top = torch.full_like(q[..., :1], begin)
+        top = torch.full_like(q[..., :1], -torch.inf)
         total, output = torch.zeros_like(top), 0.0
         for j in reversed(range(0, S, block)):
             s = q @ key[..., j : j + block, :].mT
@@ -103,14 +103,6 @@ def count_in_a_walk(B, H, n, D, R, C):
     return counts
 
 
-def count_with_torch(B, H, n, D, R, C):
-    ends = (torch.arange(0, n, R) + R).clamp(max=n)
-    visited = (ends + C - 1) // C
-    keys = (visited * C).clamp(max=n).sum()
-    each = len(ends), visited.sum(), 2 * n * D + 4 * keys * D, 2 * n * D + 4 * n
-    return torch.tensor([*(B * H * x for x in each), 4 * (R * C + R * D)])
-
-
 def is_wrong(attention, given, block, part=0):
     """Tell whether output (or logsumexp) departs from the exact one."""
     q, k, v = (x.double() for x in given)
@@ -120,13 +112,9 @@ def is_wrong(attention, given, block, part=0):
     return not torch.allclose(found, exact[part], rtol=1e-3, atol=1e-3)
 
 
-def draw_numbers(seed, *shapes):
-    rng = torch.Generator().manual_seed(seed)
-    return [torch.randn(*x, generator=rng) for x in shapes]
-
-
 def find_fault_by_a_table_of_inputs(attention, query, key, value):
-    q, k, v = draw_numbers(5, (4, 8), (6, 8), (6, 8))
+    rng = torch.Generator().manual_seed(5)
+    q, k, v = (torch.randn(n, 8, generator=rng) for n in (4, 6, 6))
     inputs = {
         5: ((q, k, v[:, :3]), 6),
         2: ((q, k, v), 7),
@@ -139,21 +127,6 @@ def find_fault_by_a_table_of_inputs(attention, query, key, value):
             return number
     rising = k * torch.arange(1, 7)[:, None]
     return int(is_wrong(attention, (q, rising, v), 1))
-
-
-def find_fault_by_block_sizes(attention, query, key, value):
-    """The block may not change the result."""
-    q, k, v = draw_numbers(6, (3, 4), (12, 4), (12, 4))
-    output = attention(q, k, v, 12)[0]
-    far = torch.cat([q, torch.full((3, 1), -1e3)], 1)
-    tests = {
-        3: is_wrong(attention, (q, k, v), 12, part=1),
-        5: is_wrong(attention, (q, k, v.repeat(1, 3)), 12),
-        2: not torch.allclose(attention(q, k, v, 13)[0], output, atol=1e-3),
-        1: not torch.allclose(attention(q, k, v, 3)[0], output, atol=1e-3),
-        4: is_wrong(attention, (far, torch.cat([k, torch.ones(12, 1)], 1), v), 12),
-    }
-    return next((n for n, failed in tests.items() if failed), 0)
 
 
 @triton.jit
@@ -197,11 +170,8 @@ def attend_in_base_two(
 RIGHT = {
     checks.check_tiled: (attend_by_index, attend_padded),
     checks.check_tiled_backward: (differentiate_by_index, differentiate_chunks),
-    checks.check_tile_counts: (count_in_a_walk, count_with_torch),
-    checks.check_tiled_fault: (
-        find_fault_by_a_table_of_inputs,
-        find_fault_by_block_sizes,
-    ),
+    checks.check_tile_counts: (count_in_a_walk,),
+    checks.check_tiled_fault: (find_fault_by_a_table_of_inputs,),
     checks.check_softmax_kernel: (softmax_by_logsumexp,),
     checks.check_forward_kernel: (attend_in_base_two,),
 }

@@ -95,7 +95,7 @@ def test_a_helper_may_be_local_and_be_named_like_what_is_refused():
         first = language.program_id(0) * stride
         given = language.make_block_ptr(scores + first, *block)
         x = language.load(given, boundary_check=(0,))
-        x = language.where(language.arange(0, BLOCK) < length, x, float("-inf"))
+        x = language.where(language.arange(0, BLOCK) < length, x, -np.inf)
         written = language.make_block_ptr(weights + first, *block)
         language.store(written, softmax(x), boundary_check=(0,))
 

@@ -104,8 +104,6 @@ class Interpreted:
         function = get_function(self.kernel)
         if type(function) is not FunctionType or function.__name__ == "<lambda>":
             raise TypeError("a kernel is a function with `@triton.jit` and `def`")
-        if others := {"np", "numpy", "torch"} & {*function.__code__.co_names}:
-            raise TypeError(f"a kernel computes with `tl`, not with `{others.pop()}`")
         if is_empty_function(function):
             raise NotImplementedError
         if (refusal := self.open(function)) is not function:
@@ -132,7 +130,12 @@ class Interpreted:
             try:
                 kernel[grid](*given, **constants)
             except interpreter.InterpreterError as error:
-                raise error.__cause__ or error from None
+                raised = error.__cause__ or error
+                others = {"np", "numpy", "torch"} & {*function.__code__.co_names}
+                if others and isinstance(raised, AttributeError | TypeError):
+                    said = f"a kernel computes with `tl`, not with `{others.pop()}`"
+                    raised = TypeError(f"{said}: {raised}")
+                raise raised from None
 
     def open(self, kernel: Callable) -> Callable:
         """Return the function of a kernel, or one that refuses it."""
