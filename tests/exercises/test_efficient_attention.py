@@ -64,6 +64,43 @@ def counts_by_masks(length, window, step, sinks, layers):
     return np.array([sizes[0], mask.sum(), sizes[layers - 1], depth])
 
 
+def counts_by_search(length, window, step, sinks, layers):
+    def keys(t):
+        near = [t - i * step for i in range(window) if t >= i * step]
+        return {*near, *range(min(sinks, t + 1))}
+
+    far, queue = {length - 1: 0}, [length - 1]
+    for t in queue:
+        for s in keys(t) - far.keys():
+            far[s] = far[t] + 1
+            queue.append(s)
+    return [
+        len(keys(length - 1)),
+        sum(len(keys(t)) for t in range(length)),
+        sum(d <= layers for d in far.values()),
+        max(far.values()) if len(far) == length else 0,
+    ]
+
+
+def fault_by_table(attention, query, key, value):
+    n = 30
+    same = torch.zeros(n, 4, dtype=torch.float64)
+    values = torch.eye(n, dtype=torch.float64, requires_grad=True)
+    weights, again = attention(same, same, values), attention(same, same, values)
+    right = torch.ones(n, n, dtype=torch.float64).tril()
+    right = right / right.sum(1, keepdim=True)
+    if (weights - again).abs().max() > 1e-4:
+        return 5
+    if (weights - right).abs().max() < 1e-4:
+        weights[n - 1].sum().backward()
+        return 0 if values.grad.abs().sum(1).bool().all() else 6
+    if weights.diagonal().abs().max() < 1e-4:
+        return 2
+    if (weights.sum(1) - 1).abs().max() < 1e-4:
+        return 4
+    return 3 if abs(weights[0, 0] - 1 / 4) < 1e-4 else 1
+
+
 def fault_by_constant_values(attention, query, key, value):
     n = 17
     zero, ones = torch.zeros(n, 5), torch.ones(n, 1)
@@ -90,6 +127,15 @@ def kind_by_a_second_value_of_zero(memory, keys, values):
         long[:2] = 90.0
         return int(memory(key, key.expand(9, 3), long).item() < 1)
     return 2 if abs(found - 4) < 0.1 else 3 if abs(found) < 0.1 else 4
+
+
+def kind_by_a_key_not_written(memory, keys, values):
+    key, other = torch.eye(2)
+    pair, value = torch.stack([key, key]), torch.tensor([[1.0], [5.0]])
+    if abs(memory(other, pair, value).item()) > 1e-3:
+        filler = torch.cat([key[None], other.expand(8, 2)])
+        return 0 if memory(key, filler, torch.eye(9, 1)).item() > 1e-3 else 1
+    return {6: 2, 5: 3}.get(round(memory(key, pair, value).item(), 2), 4)
 
 
 def kind_by_age(memory, keys, values):
@@ -138,9 +184,12 @@ def attend_with_a_mask_of_numbers(
 RIGHT = {
     checks.check_recurrent_step: (step_by_einsum, step_adding_the_own_key),
     checks.check_delta_step: (delta_by_einsum, delta_by_a_matrix),
-    checks.check_pattern_counts: (counts_by_masks,),
-    checks.check_linear_fault: (fault_by_constant_values,),
-    checks.check_memory_kind: (kind_by_a_second_value_of_zero,),
+    checks.check_pattern_counts: (counts_by_masks, counts_by_search),
+    checks.check_linear_fault: (fault_by_table, fault_by_constant_values),
+    checks.check_memory_kind: (
+        kind_by_a_second_value_of_zero,
+        kind_by_a_key_not_written,
+    ),
     checks.check_chunk_kernel: (attend_row_by_row, attend_with_a_mask_of_numbers),
 }
 WRONG = (

@@ -31,13 +31,13 @@ def attend_by_index(query, key, value, block):
     return output, lse
 
 
-def attend_padded(query, key, value, block, hidden=-torch.inf):
+def attend_padded(query, key, value, block, hidden=-torch.inf, begin=-torch.inf):
     """From the last tile to the first; keys that pad the last are masked out."""
     S = key.shape[-2]
     key, value = (F.pad(x, (0, 0, 0, -S % block)) for x in (key, value))
     outputs, sums = [], []
     for q in (query * query.shape[-1] ** -0.5).split(block, -2):
-        top = torch.full_like(q[..., :1], -torch.inf)
+        top = torch.full_like(q[..., :1], begin)
         total, output = torch.zeros_like(top), 0.0
         for j in reversed(range(0, S, block)):
             s = q @ key[..., j : j + block, :].mT
@@ -103,6 +103,14 @@ def count_in_a_walk(B, H, n, D, R, C):
     return counts
 
 
+def count_with_torch(B, H, n, D, R, C):
+    ends = (torch.arange(0, n, R) + R).clamp(max=n)
+    visited = (ends + C - 1) // C
+    keys = (visited * C).clamp(max=n).sum()
+    each = len(ends), visited.sum(), 2 * n * D + 4 * keys * D, 2 * n * D + 4 * n
+    return torch.tensor([*(B * H * x for x in each), 4 * (R * C + R * D)])
+
+
 def is_wrong(attention, given, block, part=0):
     """Tell whether output (or logsumexp) departs from the exact one."""
     q, k, v = (x.double() for x in given)
@@ -112,9 +120,13 @@ def is_wrong(attention, given, block, part=0):
     return not torch.allclose(found, exact[part], rtol=1e-3, atol=1e-3)
 
 
+def draw_numbers(seed, *shapes):
+    rng = torch.Generator().manual_seed(seed)
+    return [torch.randn(*x, generator=rng) for x in shapes]
+
+
 def find_fault_by_a_table_of_inputs(attention, query, key, value):
-    rng = torch.Generator().manual_seed(5)
-    q, k, v = (torch.randn(n, 8, generator=rng) for n in (4, 6, 6))
+    q, k, v = draw_numbers(5, (4, 8), (6, 8), (6, 8))
     inputs = {
         5: ((q, k, v[:, :3]), 6),
         2: ((q, k, v), 7),
@@ -129,19 +141,42 @@ def find_fault_by_a_table_of_inputs(attention, query, key, value):
     return int(is_wrong(attention, (q, rising, v), 1))
 
 
+def find_fault_by_block_sizes(attention, query, key, value):
+    """The block may not change the result."""
+    q, k, v = draw_numbers(6, (3, 4), (12, 4), (12, 4))
+    output = attention(q, k, v, 12)[0]
+    far = torch.cat([q, torch.full((3, 1), -1e3)], 1)
+    tests = {
+        3: is_wrong(attention, (q, k, v), 12, part=1),
+        5: is_wrong(attention, (q, k, v.repeat(1, 3)), 12),
+        2: not torch.allclose(attention(q, k, v, 13)[0], output, atol=1e-3),
+        1: not torch.allclose(attention(q, k, v, 3)[0], output, atol=1e-3),
+        4: is_wrong(attention, (far, torch.cat([k, torch.ones(12, 1)], 1), v), 12),
+    }
+    return next((n for n, failed in tests.items() if failed), 0)
+
+
+@triton.jit
+def softmax_of_base_two(scores, weights, stride, length, BLOCK: tl.constexpr):
+    columns = tl.arange(0, BLOCK)
+    first = tl.program_id(0) * stride
+    x = tl.load(scores + first + columns, mask=columns < length, other=0.0)
+    x = tl.where(columns < length, x, -1e30) * 1.4426950408889634
+    powers = tl.where(columns < length, tl.exp2(x - x.max(0)), 0.0)
+    tl.store(weights + first + columns, powers / powers.sum(0), columns < length)
+
+
 @triton.jit
 def take_logsumexp(x):
-    return x.max(0) + tl.log2(tl.sum(tl.exp2(x - x.max(0)), 0))
+    return tl.max(x, 0) + tl.log(tl.sum(tl.exp(x - tl.max(x, 0)), 0))
 
 
 @triton.jit
 def softmax_by_logsumexp(scores, weights, stride, length, BLOCK: tl.constexpr):
-    """To base 2; columns beyond the end are loaded as 0 and replaced."""
     at = tl.arange(0, BLOCK)
     scores, weights = (x + tl.program_id(0) * stride + at for x in (scores, weights))
-    x = tl.where(at < length, tl.load(scores, at < length, 0.0), -1e30)
-    x *= 1.4426950408889634
-    tl.store(weights, tl.exp2(x - take_logsumexp(x)), at < length)
+    x = tl.load(scores, at < length, float("-inf"))
+    tl.store(weights, tl.exp(x - take_logsumexp(x)), at < length)
 
 
 @triton.jit
@@ -167,13 +202,37 @@ def attend_in_base_two(
     tl.store(output + own, sums / total[:, None], rows[:, None] < T)
 
 
+@triton.jit
+def attend_key_by_key(
+    query, key, value, output, scale, T: tl.constexpr, S: tl.constexpr,
+    D: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
+):  # fmt: skip
+    """One key at a time: sums of products, and no tile that is not full."""
+    rows, width = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T), tl.arange(0, D)
+    own = rows[:, None] * D + width[None, :]
+    q = tl.load(query + own, rows[:, None] < T, 0.0)
+    top, total, sums = tl.full((BLOCK_T,), -1e30, tl.float32), 0.0, 0.0
+    for s in range(S):
+        k, v = tl.load(key + s * D + width), tl.load(value + s * D + width)
+        score = tl.sum(q * k, 1) * scale
+        new = tl.maximum(top, score)
+        factor, weight = tl.exp(top - new), tl.exp(score - new)
+        total = total * factor + weight
+        sums = sums * factor[:, None] + weight[:, None] * v
+        top = new
+    tl.store(output + own, sums / total[:, None], rows[:, None] < T)
+
+
 RIGHT = {
     checks.check_tiled: (attend_by_index, attend_padded),
     checks.check_tiled_backward: (differentiate_by_index, differentiate_chunks),
-    checks.check_tile_counts: (count_in_a_walk,),
-    checks.check_tiled_fault: (find_fault_by_a_table_of_inputs,),
-    checks.check_softmax_kernel: (softmax_by_logsumexp,),
-    checks.check_forward_kernel: (attend_in_base_two,),
+    checks.check_tile_counts: (count_in_a_walk, count_with_torch),
+    checks.check_tiled_fault: (
+        find_fault_by_a_table_of_inputs,
+        find_fault_by_block_sizes,
+    ),
+    checks.check_softmax_kernel: (softmax_of_base_two, softmax_by_logsumexp),
+    checks.check_forward_kernel: (attend_in_base_two, attend_key_by_key),
 }
 WRONG = ((checks.check_tiled, "numbers", attend_with_a_sentinel_of_minus_a_billion),)
 test_right_answers, test_wrong_answers = make_tests(RIGHT, WRONG)

@@ -100,10 +100,10 @@ class Judge:
             chapter, _, name = key.partition(".")
             # Two chapters may have a check of the same name.
             name = f"{name} ({chapter})" if name in found else name
-            stars = exercise.stars if exercise.runs_here else 0
+            points = exercise.stars if verdict else 0
             found[name] = {
-                "points": stars if verdict else 0,
-                "of": stars,
+                "points": points if exercise.runs_here else None,
+                "of": exercise.stars if exercise.runs_here else 0,
                 "verdict": repr(verdict),
                 "mistake": verdict.mistake,
             }

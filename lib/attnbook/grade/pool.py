@@ -54,7 +54,7 @@ def grade_notebook(
     Returns:
         `error`: None, or why it was not graded; `notes`; and of each check in
         `exercises` `points`, `of`, `verdict` and `mistake`. Where Triton is missing, a
-        kernel counts nothing: 0 points of 0.
+        kernel counts nothing: its `points` are None, of 0.
 
     Raises:
         ValueError: if there is no exercise of a name.

@@ -55,7 +55,7 @@ def write_results(
 def count_points(result: dict) -> tuple[int, int]:
     """Return the points of a notebook and the most it could have."""
     found = result["exercises"].values()
-    return sum(x["points"] for x in found), sum(x["of"] for x in found)
+    return sum(x["points"] or 0 for x in found), sum(x["of"] for x in found)
 
 
 def make_writable(text: str) -> str:
@@ -215,7 +215,7 @@ def write_exercises(results: Results) -> str:
         every = [x["exercises"].get(name) for x in results.values()]
         found = [x for x in every if x]
         marks = Counter(x["verdict"][:1] for x in found)
-        points = f"{mean(x['points'] for x in found):.2f} of {found[0]['of']}"
+        points = f"{mean(x['points'] or 0 for x in found):.2f} of {found[0]['of']}"
         counts = (marks[mark] for mark in "✓✗…")
         rows.append(make_row(shorten(name), *counts, (points, "number")))
     heads = "exercise", "right", "wrong", "not attempted", "mean points"
@@ -231,7 +231,8 @@ def write_points(results: Results) -> str:
         for name in names:
             given = result["exercises"].get(name, {"verdict": "", "points": ""})
             mark = given["verdict"][:1]
-            cells.append((f"{mark} {given['points']}", kinds[mark]))
+            points = "" if given["points"] is None else given["points"]
+            cells.append((f"{mark} {points}", kinds[mark]))
         rows.append(make_row(path, (write_total(result), "number"), *cells))
     heads = "submission", "points", *(shorten(x) for x in names)
     return make_table("Points", heads, rows)

@@ -281,10 +281,11 @@ def test_a_kernel_may_not_call_the_librarys(graded):
 def test_without_triton_a_kernel_counts_nothing(tmp_path):
     (tmp_path / "triton.py").write_text("raise ImportError")
     write_notebook(tmp_path / "x.ipynb", KERNEL)
-    words = "-m", "attnbook.grade", "x.ipynb", "--json", "x.json"
+    words = "-m", "attnbook.grade", "x.ipynb", "--json", "x.json", "--html", "x.html"
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, check=True)
     (result,) = json.loads((tmp_path / "x.json").read_text())
     found = result["exercises"]["check_chunk_kernel"]
-    assert (found["points"], found["of"], found["mistake"]) == (0, 0, None)
+    assert (found["points"], found["of"], found["mistake"]) == (None, 0, None)
     assert found["verdict"].startswith("… not attempted: Triton")
+    assert "… None" not in (tmp_path / "x.html").read_text("utf8")
