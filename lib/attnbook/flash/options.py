@@ -56,7 +56,7 @@ class MaskedTileScores(TileScores):
         self.options, self.shift = options, key.shape[-2] - query.shape[-2]
         self.lengths = self.slopes = None
         if options.key_lengths is not None:
-            self.lengths = options.key_lengths.view(-1, 1, 1, 1, 1)
+            self.lengths = options.key_lengths.long().view(-1, 1, 1, 1, 1)
             # Tiles beyond every length are skipped where that needs no sync.
             if self.lengths.device.type == "cpu":
                 self.keys = int(self.lengths.max())
@@ -90,21 +90,16 @@ class MaskedTileScores(TileScores):
         back = row + self.shift + rows[:, None] - columns
         if self.slopes is not None:
             scores = scores - self.slopes * back.abs()
-        masked_out = self.masked_out(back, columns)
-        if masked_out is not None:
-            scores = scores.masked_fill(masked_out, -torch.inf)
-        return scores, slope
-
-    def masked_out(self, back: Tensor, columns: Tensor) -> Tensor | None:
-        """Return True at keys that a query of the tile, so far on, cannot see."""
-        rules = []
+        masked_out = []
         if self.options.causal or self.options.window:
-            rules.append(back < 0)
+            masked_out.append(back < 0)
         if self.options.window:
-            rules.append(back >= self.options.window)
+            masked_out.append(back >= self.options.window)
         if self.lengths is not None:
-            rules.append(columns >= self.lengths)
-        return reduce(or_, rules) if rules else None
+            masked_out.append(columns >= self.lengths)
+        if masked_out:
+            scores = scores.masked_fill(reduce(or_, masked_out), -torch.inf)
+        return scores, slope
 
 
 # Where packed sequences begin: offsets of queries and of keys, or neither.
@@ -212,7 +207,7 @@ def require_length_values(lengths: Tensor, keys: int) -> None:
     """
     if lengths.device.type != "cpu":
         return
-    low, high = lengths.aminmax()
+    low, high = lengths.long().aminmax()
     if low < 0 or high > keys:
         raise ValueError(
             f"key_lengths must be from 0 to S = {keys}, but are {lengths.tolist()}"
