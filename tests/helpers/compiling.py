@@ -96,11 +96,9 @@ def describe_kernel(name: str, kernel) -> CompiledKernel:
     )
 
 
-def make_inputs(D, E=None, dtype=torch.float16, T=256, S=256, H=4, G=2, B=2):
-    E = E or D
-    query = torch.empty(B, H, T, D, dtype=dtype)
-    key = torch.empty(B, G, S, D, dtype=dtype)
-    return query, key, torch.empty(B, G, S, E, dtype=dtype)
+def make_inputs(D, B=2):
+    query, key, value = (torch.empty(B, H, 256, D).half() for H in (4, 2, 2))
+    return query, key, value
 
 
 def compile_pass(
@@ -116,15 +114,13 @@ def compile_pass(
 
     With `upstream`, the logsumexp has a gradient.
     """
-    query, _, value = given
     with compile_for(capability) as made:
         if way == "forward":
             launch.forward(*given, options, tile, packing)
         else:
-            output = query.new_empty(*query.shape[:3], value.shape[-1])
-            lse = query.new_empty(query.shape[:3], dtype=torch.float32)
-            more = output, options, tile, lse if upstream else None, packing
-            launch.backward(*given, output, lse, *more)
+            query, lse = given[0], given[0][..., 0].float()
+            more = query, options, tile, lse if upstream else None, packing
+            launch.backward(*given, query, lse, *more)
         return [describe_kernel(*kernel) for kernel in made]
 
 

@@ -220,7 +220,7 @@ def clear_padding(x: Tensor, lengths: Tensor | None) -> Tensor:
     if lengths is None:
         return x
     columns = torch.arange(x.shape[2], device=x.device)
-    return x.masked_fill((columns >= lengths.long()[:, None])[:, None, :, None], 0.0)
+    return x.masked_fill((columns >= lengths[:, None])[:, None, :, None], 0.0)
 
 
 def tiled_forward(

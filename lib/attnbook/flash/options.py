@@ -56,7 +56,7 @@ class MaskedTileScores(TileScores):
         self.options, self.shift = options, key.shape[-2] - query.shape[-2]
         self.lengths = self.slopes = None
         if options.key_lengths is not None:
-            self.lengths = options.key_lengths.long().view(-1, 1, 1, 1, 1)
+            self.lengths = options.key_lengths.view(-1, 1, 1, 1, 1)
             # Tiles beyond every length are skipped where that needs no sync.
             if self.lengths.device.type == "cpu":
                 self.keys = int(self.lengths.max())
@@ -176,20 +176,21 @@ def require_numbers(options: Options) -> None:
 
 
 def require_lengths(lengths: Tensor, key: Tensor) -> None:
-    """Raise ValueError unless there is one integer for each sequence."""
+    """Raise ValueError unless there is one int32 or int64 for each sequence."""
     whole = has_integers(lengths)
     if not whole or lengths.shape != key.shape[:1] or lengths.device != key.device:
         raise ValueError(
-            f"key_lengths must be whole numbers of shape ({len(key)},) on "
-            f"{key.device}, but are {describe(lengths)}"
+            "key_lengths must be int32 or int64 of shape "
+            f"({len(key)},) on {key.device}, but are {describe(lengths)}"
         )
 
 
 def has_integers(x: object) -> bool:
-    """Return whether this is a tensor of whole numbers."""
-    if not isinstance(x, Tensor) or x.dtype == torch.bool:
-        return False
-    return not (x.is_floating_point() or x.is_complex())
+    """Return whether this is a tensor of int32 or int64.
+
+    In smaller types differences overflow, and uint8 indexes as a mask.
+    """
+    return isinstance(x, Tensor) and x.dtype in (torch.int32, torch.int64)
 
 
 def describe(x: object) -> str:
@@ -207,7 +208,7 @@ def require_length_values(lengths: Tensor, keys: int) -> None:
     """
     if lengths.device.type != "cpu":
         return
-    low, high = lengths.long().aminmax()
+    low, high = lengths.aminmax()
     if low < 0 or high > keys:
         raise ValueError(
             f"key_lengths must be from 0 to S = {keys}, but are {lengths.tolist()}"
@@ -215,11 +216,11 @@ def require_length_values(lengths: Tensor, keys: int) -> None:
 
 
 def require_offsets(packing: tuple[Tensor, Tensor], query: Tensor) -> None:
-    """Raise ValueError unless offsets are whole numbers of as many sequences."""
+    """Raise ValueError unless offsets are int32 or int64, of as many sequences."""
     for name, x in zip(("query_offsets", "key_offsets"), packing, strict=True):
         if not has_integers(x) or x.ndim != 1 or len(x) < 2 or x.device != query.device:
             raise ValueError(
-                f"{name} must be at least 2 whole numbers on one axis, on "
+                f"{name} must be at least 2 int32 or int64 on one axis, on "
                 f"{query.device}, but are {describe(x)}"
             )
     queries, keys = (len(x) - 1 for x in packing)

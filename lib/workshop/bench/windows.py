@@ -12,6 +12,7 @@ threads that wait must not count.
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median, quantiles
 
 import torch
@@ -57,11 +58,6 @@ def compare(calls: dict[str, Callable], rounds: int, title: str) -> None:
         print(f"{title}, {clock}: {', '.join(line)}: {ratio}", flush=True)
 
 
-def go_forward_and_back(function: Callable, leaves: list[Tensor]) -> None:
-    """Compute an output and the gradients of its sum."""
-    torch.autograd.grad(function(*leaves).sum(), leaves)
-
-
 def compare_windows(T: int, size: int, inputs: list[Tensor], ways: list[str]) -> None:
     """Compare a window with FlexAttention, and with PyTorch's function and a mask."""
     title = f"{T}, window {size}"
@@ -82,11 +78,12 @@ def compare_windows(T: int, size: int, inputs: list[Tensor], ways: list[str]) ->
     if "back" in ways:
         mask = masks.window(T, T, size)
         leaves = [x.clone().requires_grad_() for x in inputs]
-        both: dict[str, Callable] = {
-            "ours": lambda *x: attend_window(*x, size),
-            "sdpa": lambda *x: scaled_dot_product_attention(*x, attn_mask=mask),
+        sdpa = partial(scaled_dot_product_attention, attn_mask=mask)
+        both = {"ours": partial(attend_window, size=size), "sdpa": sdpa}
+        calls = {
+            name: lambda f=f: torch.autograd.grad(f(*leaves).sum(), leaves)
+            for name, f in both.items()
         }
-        calls = {n: lambda f=f: go_forward_and_back(f, leaves) for n, f in both.items()}
         compare(calls, max(1, 20480 // T), f"{title}, and back")
         print(f"  bar {0.5 * T / (size + 128):.1f}")
 
