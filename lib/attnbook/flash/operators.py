@@ -254,9 +254,12 @@ def tiled_backward(
     maximum, total = sums.unbind(-1)
     total = total.masked_fill(total == 0, 1.0)
     upstream = promote_to_float32(upstream) / total[..., None]
-    given = query, key, value, output, maximum, upstream, lse_upstream / total
-    *given, lse_upstream = (x.unflatten(1, (key.shape[1], -1)) for x in given)
-    scores = MaskedTileScores(given[0], given[1], options)
+    groups, more = (key.shape[1], -1), (maximum, upstream, lse_upstream / total)
+    query, key, value, output, maximum, upstream, lse_upstream = (
+        x.unflatten(1, groups) for x in (query, key, value, output, *more)
+    )
+    scores = MaskedTileScores(query, key, options)
+    given = query, key, value, output, maximum, upstream
     made = attend_tiled_gradient(*given, scores=scores, lse_upstream=lse_upstream)
     dquery, dkey, dvalue = (x.flatten(1, 2).contiguous() for x in made)
     return dquery, dkey, dvalue
