@@ -119,8 +119,9 @@ def arrange(x, layout):
     return x
 
 
-def draw_tensors(case, title, dtype):
+def draw_inputs(title, dtype, cases=CASES):
     """Return query, key, value in a precision, and the upstream gradient."""
+    case = cases[title]
     rng = torch.Generator().manual_seed(zlib.crc32(title.encode()))
 
     def normal(heads, rows, width):
@@ -133,11 +134,6 @@ def draw_tensors(case, title, dtype):
     value = normal(case.G, case.S, case.E)
     inputs = [arrange(x.to(dtype), case.layout) for x in (query, key, value)]
     return inputs, normal(case.H, case.T, case.E).to(dtype)
-
-
-def draw_inputs(title, dtype):
-    """Return query, key, value in a precision, and the upstream gradient."""
-    return draw_tensors(CASES[title], title, dtype)
 
 
 def compute_masked_scores(query, key, options):

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from statistics import median, quantiles
+from statistics import quantiles
 
 import torch
 from torch import Tensor
@@ -51,9 +51,9 @@ def compare(calls: dict[str, Callable], rounds: int, title: str) -> None:
         line, middle = [], []
         for name, found in times.items():
             one = [x[i] for x in found]
-            low, _, high = quantiles(one, n=4) if rounds > 1 else one * 3
-            middle.append(median(one))
-            line.append(f"{name} {middle[-1]:.1f} ({low:.1f}-{high:.1f})")
+            low, half, high = quantiles(one, n=4) if rounds > 1 else one * 3
+            middle.append(half)
+            line.append(f"{name} {half:.1f} ({low:.1f}-{high:.1f})")
         ratio = f"{middle[1] / middle[0]:.2f} x"
         print(f"{title}, {clock}: {', '.join(line)}: {ratio}", flush=True)
 
@@ -62,11 +62,9 @@ def compare_windows(T: int, size: int, inputs: list[Tensor], ways: list[str]) ->
     """Compare a window with FlexAttention, and with PyTorch's function and a mask."""
     title = f"{T}, window {size}"
     if "forward" in ways:
-
-        def rule(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return (i >= j) & (i - j < size)
-
-        blocks = create_block_mask(rule, None, None, T, T, "cpu")
+        blocks = create_block_mask(
+            lambda b, h, i, j: (i >= j) & (i - j < size), None, None, T, T, "cpu"
+        )
         with torch.inference_mode():
             calls = {
                 "ours": lambda: attend_window(*inputs, size),

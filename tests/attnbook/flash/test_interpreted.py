@@ -27,5 +27,6 @@ def test_interpreted_kernels_equal_the_reference(title, dtype):
     assert found["unharmed"]
 
 
-def test_numbers_outside_the_pool_are_bounded():
-    assert interpret_kernels()["bounds", None]["same"]
+@pytest.mark.parametrize("what", ["bounds", "offsets"])
+def test_numbers_on_a_gpu_lead_to_no_memory_outside(what):
+    assert interpret_kernels()[what, None]["unharmed"]

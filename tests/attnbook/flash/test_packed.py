@@ -48,11 +48,11 @@ def test_torch_compile_without_a_graph_break_gives_the_same():
 
 def test_the_keys_have_the_offsets_of_the_queries_unless_given():
     query, *_ = draw_packed(torch.float64)
-    given = query, query, query, QUERY_OFFSETS
-    found = flash_attention_packed(*given, causal=True)
-    assert torch.equal(
-        found, flash_attention_packed(*given, QUERY_OFFSETS, causal=True)
+    found, expected = (
+        flash_attention_packed(query, query, query, *offsets, causal=True)
+        for offsets in ([QUERY_OFFSETS], [QUERY_OFFSETS, QUERY_OFFSETS])
     )
+    assert torch.equal(found, expected)
 
 
 OFFSETS = torch.tensor([0, 5, 5, 14, 17])
