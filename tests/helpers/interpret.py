@@ -61,7 +61,7 @@ def surround_with_nan(x):
 
 
 def check_fences(whole=True):
-    """Tell whether nothing around the outputs was written, and all of each."""
+    """Tell whether nothing around the outputs was written, and all of each was."""
     fields = list(OUTPUTS)
     OUTPUTS.clear()
     around = all(x[:GUARD].isnan().all() and x[-GUARD:].isnan().all() for x in fields)

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -83,26 +84,19 @@ def test_a_launch_reads_no_number_of_a_tensor(monkeypatch):
     from attnbook.flash import launch
     from attnbook.flash.sizes import TileSizes
 
-    launched = []
-    monkeypatch.setattr(
-        JITFunction,
-        "__getitem__",
-        lambda *_: lambda *a, **k: launched.append(a),
-    )
+    launched = Mock()
+    monkeypatch.setattr(JITFunction, "__getitem__", lambda *_: launched)
     inputs, _ = draw_inputs(ALL, torch.float16)
     options = CASES[ALL].options(torch.float16)
-    options = replace(
-        options,
-        key_lengths=options.key_lengths.to("meta"),
-        alibi_slopes=options.alibi_slopes.to("meta"),
-    )
+    lengths, slopes = options.key_lengths.to("meta"), options.alibi_slopes.to("meta")
+    options = replace(options, key_lengths=lengths, alibi_slopes=slopes)
     inputs, tile = [x.to("meta") for x in inputs], TileSizes(16, 16, 4, 1)
     offsets = torch.zeros(3, dtype=torch.int64, device="meta")
     for packing in NO_PACKING, (offsets, offsets):
         output, lse = launch.forward(*inputs, options, tile, packing)
         more = output, options, tile, lse, packing
         launch.backward(*inputs, output, lse, *more)
-    assert len(launched) == 6
+    assert launched.call_count == 6
 
 
 def test_no_window_is_wider_than_the_keys_for_an_operator():
