@@ -2,7 +2,7 @@
 
 `PYTHONPATH=lib python tests/helpers/compiling.py` prints what each one needs.
 
-`compile_pass(capability, function, ...)` calls a launcher of `attnbook.flash`
+`compile_pass` calls a launcher of `attnbook.flash`
 as it would run on such a GPU, up to the launch: the same specialisation, the
 same tile sizes. What comes back is each kernel's machine code, as data.
 """
@@ -24,7 +24,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 from attnbook.flash import launch
-from attnbook.flash.options import NO_PACKING, Options, Packing
+from attnbook.flash.options import NO_PACKING, Options
 from attnbook.flash.sizes import SHARED, TileSizes, find_gpu_limit
 
 # Triton finds a kernel here by a hash of its source, its options, the GPU and
@@ -96,71 +96,55 @@ def describe_kernel(name: str, kernel) -> CompiledKernel:
     )
 
 
-def make_inputs(D, E=None, dtype=torch.float16, T=256, S=256, H=4, G=2, B=2):
-    E = E or D
-    query = torch.empty(B, H, T, D, dtype=dtype)
-    key = torch.empty(B, G, S, D, dtype=dtype)
-    return query, key, torch.empty(B, G, S, E, dtype=dtype)
+KINDS = "none", "causal", "all, lengths", "all, packed"
 
 
 def compile_pass(
     capability: tuple[int, int],
     way: str,
-    given: tuple,
-    options: Options,
+    D: int,
+    kind: str = "causal",
     tile: TileSizes | None = None,
-    packing: Packing = NO_PACKING,
-    upstream: bool = False,
 ) -> list[CompiledKernel]:
-    """Return the code of each kernel of a pass over inputs like these.
+    """Return the code of each kernel of a pass with the options of a kind.
 
-    With `upstream`, the logsumexp has a gradient.
+    With all of them, the logsumexp has a gradient.
     """
-    query, _, value = given
+    packing, B, lengths = NO_PACKING, 2, torch.tensor([256, 100])
+    if kind == "all, packed":
+        offsets = torch.tensor([0, 100, 256], dtype=torch.int32)
+        packing, B, lengths = (offsets, offsets), 1, None
+    query, key, value = (torch.empty(B, H, 256, D).half() for H in (4, 2, 2))
+    options, lse_upstream = Options(causal=kind == "causal"), None
+    lse = query[..., 0].float()
+    if kind.startswith("all"):
+        options = Options(False, 64, lengths, torch.ones(4), softcap=30.0)
+        lse_upstream = lse
     with compile_for(capability) as made:
         if way == "forward":
-            launch.forward(*given, options, tile, packing)
+            launch.forward(query, key, value, options, tile, packing)
         else:
-            output = query.new_empty(*query.shape[:3], value.shape[-1])
-            lse = query.new_empty(query.shape[:3], dtype=torch.float32)
-            more = output, options, tile, lse if upstream else None, packing
-            launch.backward(*given, output, lse, *more)
+            rows = query, key, value, query, lse, query
+            launch.backward(*rows, options, tile, lse_upstream, packing)
         return [describe_kernel(*kernel) for kernel in made]
-
-
-def choose_everything(packed: bool) -> dict:
-    """Return all options of a pass over `make_inputs` that go together."""
-    lengths = None if packed else torch.tensor([256, 100])
-    slopes = torch.ones(4)
-    options = Options(softcap=30.0, window=64, alibi_slopes=slopes, key_lengths=lengths)
-    offsets = torch.tensor([0, 100, 256], dtype=torch.int32)
-    packing = (offsets, offsets) if packed else NO_PACKING
-    return {"options": options, "packing": packing, "upstream": True}
 
 
 def main():
     """Print registers, spilled bytes and shared memory as a table."""
-    kinds = {
-        "none": {"options": Options()},
-        "causal": {"options": Options(causal=True)},
-        "all, lengths": choose_everything(packed=False),
-        "all, packed": choose_everything(packed=True),
-    }
     print("registers / spilled bytes of a thread / KiB of shared memory\n")
     print("| GPU | width | options | forward | query_gradient | key_value_gradient |")
     print("|---|---|---|---|---|---|")
     for capability in SHARED:
-        for D, (name, more) in product((64, 128, 256), kinds.items()):
+        for D, kind in product((64, 128, 256), KINDS):
             if find_gpu_limit(capability, torch.float16, D):
                 continue
-            given = make_inputs(D, B=1 if name == "all, packed" else 2)
             codes = [
                 f"{x.registers} / {x.spilled} / {x.shared / 1024:.1f}"
                 for way in ("forward", "backward")
-                for x in compile_pass(capability, way, given, **more)
+                for x in compile_pass(capability, way, D, kind)
             ]
             number = ".".join(map(str, capability))
-            print("|", " | ".join([number, str(D), name, *codes]), "|", flush=True)
+            print("|", " | ".join([number, str(D), kind, *codes]), "|", flush=True)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ from functools import cache
 
 import torch
 
+import flash_cases
 from attnbook.flash.options import Options
-from flash_cases import arrange, compute_reference, draw_tensors
+from flash_cases import arrange, compute_reference
 
 PAGES = 23
 UNUSED = -7, 10**6
@@ -59,7 +60,7 @@ IN_HALF = "lengths that end a page, and do not", "three heads a group"
 
 def draw_inputs(title, dtype):
     """Return query, key and value of a case in a precision."""
-    return draw_tensors(CASES[title], title, dtype)[0]
+    return flash_cases.draw_inputs(title, dtype, CASES)[0]
 
 
 def spoil(x, lengths):

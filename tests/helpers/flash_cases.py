@@ -87,18 +87,16 @@ IN_HALF = "causal", "three heads a group", "soft-cap, alibi, window, lengths"
 # Of these the logsumexp is compared, too.
 WITH_LSE = "ragged, wider values", "three heads a group", IN_HALF[-1]
 
-# Lengths of two sequences that are refused, and what is said of them.
+# Lengths of two sequences of 7 that are refused, and what is said of them.
 BAD_LENGTHS = {
     "broken lengths": (
         {"key_lengths": torch.tensor([1.0, 2.0])},
-        r"whole numbers of shape \(2,\) on cpu, but are torch.float32",
+        r"int32 or int64 of shape \(2,\) on cpu, but are torch.float32",
     ),
     "too few lengths": (
         {"key_lengths": torch.tensor([1])},
         r"of shape \(2,\) on cpu, but are torch.int64 of shape \(1,\)",
     ),
-}
-LENGTHS_BEYOND_7 = {
     "lengths beyond S": (
         {"key_lengths": torch.tensor([1, 8])},
         r"from 0 to S = 7, but are \[1, 8\]",
@@ -121,8 +119,9 @@ def arrange(x, layout):
     return x
 
 
-def draw_tensors(case, title, dtype):
+def draw_inputs(title, dtype, cases=CASES):
     """Return query, key, value in a precision, and the upstream gradient."""
+    case = cases[title]
     rng = torch.Generator().manual_seed(zlib.crc32(title.encode()))
 
     def normal(heads, rows, width):
@@ -135,11 +134,6 @@ def draw_tensors(case, title, dtype):
     value = normal(case.G, case.S, case.E)
     inputs = [arrange(x.to(dtype), case.layout) for x in (query, key, value)]
     return inputs, normal(case.H, case.T, case.E).to(dtype)
-
-
-def draw_inputs(title, dtype):
-    """Return query, key, value in a precision, and the upstream gradient."""
-    return draw_tensors(CASES[title], title, dtype)
 
 
 def compute_masked_scores(query, key, options):
@@ -180,15 +174,18 @@ def compute_reference_with_lse(query, key, value, options):
 
 
 @cache
-def compute_truth_with_lse(title, dtype):
-    """Return the same as `compute_truth`, with the logsumexp as one more column.
+def compute_truth(title, dtype, with_lse=False):
+    """Return a case's output and gradients in float64, of inputs in a precision.
 
     The upstream gradient of the logsumexp is that of the first column.
     """
     inputs, upstream = draw_inputs(title, dtype)
-    upstream = torch.cat([upstream, upstream[..., :1]], dim=-1)
+    reference = compute_reference
+    if with_lse:
+        reference = compute_reference_with_lse
+        upstream = torch.cat([upstream, upstream[..., :1]], dim=-1)
     return run_with_gradients(
-        partial(compute_reference_with_lse, options=CASES[title].options(dtype)),
+        partial(reference, options=CASES[title].options(dtype)),
         [x.double() for x in inputs],
         upstream.double(),
     )
@@ -233,24 +230,10 @@ def compute_packed(query, key, value, options):
 
 @cache
 def compute_packed_truth(title, dtype, more=0):
-    """Return the same in float64, and its gradients.
-
-    The upstream gradient of the logsumexp is that of the first column.
-    """
+    """Return the same in float64, and its gradients as `compute_truth` does."""
     *inputs, upstream = draw_packed(dtype, more)
     return run_with_gradients(
         partial(compute_packed, options=PACKED[title]),
         [x.double() for x in inputs],
         torch.cat([upstream, upstream[..., :1]], dim=-1).double(),
-    )
-
-
-@cache
-def compute_truth(title, dtype):
-    """Return a case's output and gradients in float64, of inputs in a precision."""
-    inputs, upstream = draw_inputs(title, dtype)
-    return run_with_gradients(
-        partial(compute_reference, options=CASES[title].options(dtype)),
-        [x.double() for x in inputs],
-        upstream.double(),
     )

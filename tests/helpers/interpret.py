@@ -13,19 +13,19 @@ import json
 import math
 import os
 from dataclasses import replace
-from functools import cache
 
 os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
-from triton.language import core
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 
 import decoding_cases
 import flash_cases
 from attnbook.flash import decoding_kernels, launch
+from attnbook.flash.options import Options
 from attnbook.flash.sizes import TileSizes
+from kernel_runs import list_runs
 from precision import measure_difference
 
 # Tiles that differ both ways, so that no axis can be taken for another. Where
@@ -60,12 +60,13 @@ def surround_with_nan(x):
     return inside
 
 
-def check_fences():
-    """Tell whether every output is whole and nothing around it was written."""
+def check_fences(whole=True):
+    """Tell whether nothing around the outputs was written, and all of each was."""
     fields = list(OUTPUTS)
     OUTPUTS.clear()
     around = all(x[:GUARD].isnan().all() and x[-GUARD:].isnan().all() for x in fields)
-    return bool(around) and not any(x[GUARD:-GUARD].isnan().any() for x in fields)
+    missing = whole and any(x[GUARD:-GUARD].isnan().any() for x in fields)
+    return bool(around) and not missing
 
 
 def report(case, found, truth, dtype):
@@ -75,49 +76,29 @@ def report(case, found, truth, dtype):
     print(json.dumps(text | {"unharmed": check_fences()}), flush=True)
 
 
-def list_cases(cases):
-    for title in cases.CASES:
-        yield title, torch.float32
-    for title in cases.IN_HALF:
-        yield title, torch.float16
-
-
-def run_attention(inputs, upstream, options):
-    output, lse = launch.forward(*inputs, options, TILES[0])
-    grads = launch.backward(*inputs, output, lse, upstream, options, TILES[1])
-    return output, *grads
-
-
 def run_decoding(given, case, parts=None):
     query, key, value, lengths, table = given
     scale = case.D**-0.5 if case.scale is None else case.scale
-    parts = parts or case.parts
-    return decoding_kernels.decode(
-        query, key, value, lengths, table, scale, parts, DECODING_TILE
-    )
+    more = scale, parts or case.parts, DECODING_TILE
+    return decoding_kernels.decode(query, key, value, lengths, table, *more)
 
 
 def report_attention():
-    for title, dtype in list_cases(flash_cases):
+    """With a gradient of the logsumexp, some cases once more."""
+    runs = [(*run, False) for run in list_runs(flash_cases)]
+    runs += [(title, "float32", True) for title in flash_cases.WITH_LSE]
+    for title, name, with_lse in runs:
+        dtype = getattr(torch, name)
         inputs, upstream = flash_cases.draw_inputs(title, dtype)
-        given = [surround_with_nan(x) for x in inputs], surround_with_nan(upstream)
+        *given, upstream = map(surround_with_nan, (*inputs, upstream))
         options = flash_cases.CASES[title].options(dtype)
-        found = run_attention(*given, options)
-        report(title, found, flash_cases.compute_truth(title, dtype), dtype)
-
-
-def report_lse():
-    for title in flash_cases.WITH_LSE:
-        inputs, upstream = flash_cases.draw_inputs(title, torch.float32)
-        given = [surround_with_nan(x) for x in inputs]
-        options = flash_cases.CASES[title].options(torch.float32)
         output, lse = launch.forward(*given, options, TILES[0])
-        grads = launch.backward(
-            *given, output, lse, upstream, options, TILES[1], upstream[..., 0]
-        )
-        found = torch.cat([output, lse[..., None] * math.log(2)], dim=-1)
-        truth = flash_cases.compute_truth_with_lse(title, torch.float32)
-        report(f"lse: {title}", (found, *grads), truth, torch.float32)
+        more = upstream, options, TILES[1], upstream[..., 0] if with_lse else None
+        grads = launch.backward(*given, output, lse, *more)
+        if with_lse:
+            output = torch.cat([output, lse[..., None] * math.log(2)], dim=-1)
+        truth = flash_cases.compute_truth(title, dtype, with_lse)
+        report("lse: " * with_lse + title, (output, *grads), truth, dtype)
 
 
 def report_packed():
@@ -145,7 +126,8 @@ def report_packed():
 
 
 def report_decoding():
-    for title, dtype in list_cases(decoding_cases):
+    for title, name in list_runs(decoding_cases):
+        dtype = getattr(torch, name)
         case = decoding_cases.CASES[title]
         query, key, value = decoding_cases.draw_inputs(title, dtype)
         lengths = None if case.lengths is None else case.known_lengths
@@ -181,6 +163,20 @@ def check_bounds():
     return torch.equal(found, expected)
 
 
+def check_offsets():
+    """Tell whether offsets that are no offsets leave the memory around unharmed."""
+    *inputs, upstream = (
+        surround_with_nan(x).transpose(0, 1)[None]
+        for x in flash_cases.draw_packed(torch.float32)
+    )
+    offsets = torch.tensor([2**31 - 1, -(2**31), 9]), torch.tensor([-(2**31), 50, 7])
+    for packing in offsets, offsets[::-1]:
+        output, lse = launch.forward(*inputs, Options(), TILES[0], packing)
+        more = upstream, Options(), TILES[1], None, packing
+        launch.backward(*inputs, output, lse, *more)
+    return check_fences(whole=False)
+
+
 def prepare_triton():
     """Make the interpreter faster; what it computes and checks stays."""
     call = interpreter.InterpretedFunction.__call__
@@ -196,21 +192,16 @@ def prepare_triton():
 
     interpreter.InterpretedFunction.__call__ = fast
     TritonSemantic.binary_op_sanitize_overflow_impl = lambda *_: None
-    find = interpreter._get_np_dtype
-    known = cache(find)  # of numbers; pointers and blocks cannot be hashed
-    interpreter._get_np_dtype = lambda kind: (
-        known if type(kind) is core.dtype else find
-    )(kind)
 
 
 def main():
     prepare_triton()
     launch.allocate = allocate
     report_attention()
-    report_lse()
     report_packed()
     report_decoding()
-    print(json.dumps({"case": "bounds", "same": check_bounds()}), flush=True)
+    print(json.dumps({"case": "bounds", "unharmed": check_bounds()}))
+    print(json.dumps({"case": "offsets", "unharmed": check_offsets()}))
 
 
 if __name__ == "__main__":

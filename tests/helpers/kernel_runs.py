@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,11 @@ def mark_kernels(what: str) -> list[pytest.MarkDecorator]:
 
 INTERPRETED = mark_kernels("tried")
 COMPILED = mark_kernels("compiled")
+
+
+def list_runs(cases) -> list[tuple[str, str]]:
+    """Return the title and the dtype of each case that is interpreted."""
+    return [*product(cases.CASES, ["float32"]), *product(cases.IN_HALF, ["float16"])]
 
 
 @cache

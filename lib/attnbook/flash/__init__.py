@@ -64,9 +64,9 @@ def flash_attention(
         window: number of keys that a query attends to, looking back, its own
             included; none after it.
         key_lengths: for each sequence, how many of its keys are not padding.
-            The numbers are checked where they are on the CPU. Reading them
-            from a GPU would wait for it: there, a number below 0 counts as 0
-            and one above S as S.
+            They are int32 or int64, and checked where they are on the CPU.
+            Reading them from a GPU would wait for it: there, a number below 0
+            counts as 0 and one above S as S.
         alibi_slopes: of each head; slope · distance is subtracted.
         softcap: c, where scores become c · tanh(score / c).
         scale: factor of the products; 1/√D unless given.

@@ -274,7 +274,7 @@ def require_table(table: Tensor, query: Tensor) -> None:
     """Raise ValueError unless there is one row of integers a sequence."""
     if not has_integers(table):
         raise ValueError(
-            f"block_table must have whole numbers, but is {describe(table)}"
+            f"block_table must be int32 or int64, but is {describe(table)}"
         )
     B = len(query)
     if table.ndim != 2 or len(table) != B or not table.shape[1]:

@@ -27,9 +27,6 @@ from attnbook.flash.tile import (
 )
 
 LOG2_E = math.log2(math.e)
-PerSequence = tuple[
-    Tensor | None, Tensor | None, Tensor | None, Tensor | None, int | None
-]
 
 
 def forward(
@@ -121,7 +118,7 @@ def allocate(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Ten
     return like.new_empty(shape, dtype=dtype)
 
 
-def count_tiles(rows: int, block: int, more: PerSequence) -> int:
+def count_tiles(rows: int, block: int, more: tuple[Any, ...]) -> int:
     """Return how many tiles of rows there are, or may be in packed sequences."""
     sequences = more[-1]
     if sequences is None:
@@ -161,10 +158,8 @@ def read_strides(x: Tensor) -> tuple[int, int, int]:
 
 def expand_per_sequence(
     query: Tensor, options: Options, packing: Packing
-) -> PerSequence:
-    """Return each sequence's number of keys, each head's slope times log₂ e.
-
-    After them, the offsets of queries and keys, and the number of sequences.
+) -> tuple[Any, ...]:
+    """Return key lengths, slopes · log₂ e, offsets, and the number of sequences.
 
     An option that is not given stays None, and the kernel is compiled without
     it. A constant tensor kept between calls would be wrong: made while a CUDA

@@ -105,7 +105,7 @@ def flash_backward(
         lse_upstream = torch.zeros_like(sums[..., 0])
     rows = query, output, sums, upstream, lse_upstream
     made = [
-        tiled_backward(q, k, v, out, s[..., 0], s[..., 1], up, options, lse_up)
+        tiled_backward(q, k, v, out, s, up, options, lse_up)
         for q, out, s, up, lse_up, k, v in split_packed(packing, rows, [key, value])
     ]
     dquery, dkey, dvalue = (join_packed(packing, x) for x in zip(*made, strict=True))
@@ -212,11 +212,6 @@ def join_packed(packing: Packing, parts: Sequence[Tensor]) -> Tensor:
     return torch.cat([x.transpose(1, 2) for x in parts], 1).transpose(1, 2)
 
 
-def split_groups(*tensors: Tensor, groups: int) -> list[Tensor]:
-    """Return (B, H, ...) as (B, G, H / G, ...)."""
-    return [x.unflatten(1, (groups, -1)) for x in tensors]
-
-
 def clear_padding(x: Tensor, lengths: Tensor | None) -> Tensor:
     """Return keys or values (B, G, S, _) with zeros after each length.
 
@@ -233,7 +228,8 @@ def tiled_forward(
 ) -> tuple[Tensor, Tensor]:
     """Return the output and the sums of the tiled PyTorch version."""
     key, value = (clear_padding(x, options.key_lengths) for x in (key, value))
-    query, key, value = split_groups(query, key, value, groups=key.shape[1])
+    groups = key.shape[1], -1
+    query, key, value = (x.unflatten(1, groups) for x in (query, key, value))
     scores = MaskedTileScores(query, key, options)
     output, *sums = accumulate_tiles(query, key, value, scores=scores)
     return output.flatten(1, 2), torch.stack(sums, -1).flatten(1, 2)
@@ -244,11 +240,10 @@ def tiled_backward(
     key: Tensor,
     value: Tensor,
     output: Tensor,
-    maximum: Tensor,
-    total: Tensor,
+    sums: Tensor,
     upstream: Tensor,
     options: Options,
-    lse_upstream: Tensor | None = None,
+    lse_upstream: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of the tiled PyTorch version.
 
@@ -256,13 +251,13 @@ def tiled_backward(
     its weights: the weights then need only the maximum, which is exact.
     """
     key, value = (clear_padding(x, options.key_lengths) for x in (key, value))
-    some = total.masked_fill(total == 0, 1.0)[..., None]
-    query, key, value, output, maximum, upstream = split_groups(
-        query, key, value, output, maximum, promote_to_float32(upstream) / some,
-        groups=key.shape[1],
-    )  # fmt: skip
-    if lse_upstream is not None:
-        (lse_upstream,) = split_groups(lse_upstream / some[..., 0], groups=key.shape[1])
+    maximum, total = sums.unbind(-1)
+    total = total.masked_fill(total == 0, 1.0)
+    upstream = promote_to_float32(upstream) / total[..., None]
+    groups, more = (key.shape[1], -1), (maximum, upstream, lse_upstream / total)
+    query, key, value, output, maximum, upstream, lse_upstream = (
+        x.unflatten(1, groups) for x in (query, key, value, output, *more)
+    )
     scores = MaskedTileScores(query, key, options)
     given = query, key, value, output, maximum, upstream
     made = attend_tiled_gradient(*given, scores=scores, lse_upstream=lse_upstream)

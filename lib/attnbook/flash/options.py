@@ -90,21 +90,16 @@ class MaskedTileScores(TileScores):
         back = row + self.shift + rows[:, None] - columns
         if self.slopes is not None:
             scores = scores - self.slopes * back.abs()
-        masked_out = self.masked_out(back, columns)
-        if masked_out is not None:
-            scores = scores.masked_fill(masked_out, -torch.inf)
-        return scores, slope
-
-    def masked_out(self, back: Tensor, columns: Tensor) -> Tensor | None:
-        """Return True at keys that a query of the tile, so far on, cannot see."""
-        rules = []
+        masked_out = []
         if self.options.causal or self.options.window:
-            rules.append(back < 0)
+            masked_out.append(back < 0)
         if self.options.window:
-            rules.append(back >= self.options.window)
+            masked_out.append(back >= self.options.window)
         if self.lengths is not None:
-            rules.append(columns >= self.lengths)
-        return reduce(or_, rules) if rules else None
+            masked_out.append(columns >= self.lengths)
+        if masked_out:
+            scores = scores.masked_fill(reduce(or_, masked_out), -torch.inf)
+        return scores, slope
 
 
 # Where packed sequences begin: offsets of queries and of keys, or neither.
@@ -181,20 +176,21 @@ def require_numbers(options: Options) -> None:
 
 
 def require_lengths(lengths: Tensor, key: Tensor) -> None:
-    """Raise ValueError unless there is one integer for each sequence."""
+    """Raise ValueError unless there is one int32 or int64 for each sequence."""
     whole = has_integers(lengths)
     if not whole or lengths.shape != key.shape[:1] or lengths.device != key.device:
         raise ValueError(
-            f"key_lengths must be whole numbers of shape ({len(key)},) on "
-            f"{key.device}, but are {describe(lengths)}"
+            "key_lengths must be int32 or int64 of shape "
+            f"({len(key)},) on {key.device}, but are {describe(lengths)}"
         )
 
 
 def has_integers(x: object) -> bool:
-    """Return whether this is a tensor of whole numbers."""
-    if not isinstance(x, Tensor) or x.dtype == torch.bool:
-        return False
-    return not (x.is_floating_point() or x.is_complex())
+    """Return whether this is a tensor of int32 or int64.
+
+    In smaller types differences overflow, and uint8 indexes as a mask.
+    """
+    return isinstance(x, Tensor) and x.dtype in (torch.int32, torch.int64)
 
 
 def describe(x: object) -> str:
@@ -220,11 +216,11 @@ def require_length_values(lengths: Tensor, keys: int) -> None:
 
 
 def require_offsets(packing: tuple[Tensor, Tensor], query: Tensor) -> None:
-    """Raise ValueError unless offsets are whole numbers of as many sequences."""
+    """Raise ValueError unless offsets are int32 or int64, of as many sequences."""
     for name, x in zip(("query_offsets", "key_offsets"), packing, strict=True):
         if not has_integers(x) or x.ndim != 1 or len(x) < 2 or x.device != query.device:
             raise ValueError(
-                f"{name} must be at least 2 whole numbers on one axis, on "
+                f"{name} must be at least 2 int32 or int64 on one axis, on "
                 f"{query.device}, but are {describe(x)}"
             )
     queries, keys = (len(x) - 1 for x in packing)

@@ -36,8 +36,8 @@ def flash_attention_packed(
     query of a sequence without keys gets zeros.
 
     Args:
-        query_offsets: B + 1 whole numbers that ascend from 0 to N, on the device
-            of the query. The numbers are checked where they are on the CPU.
+        query_offsets: B + 1 of int32 or int64 that ascend from 0 to N, on the
+            device of the query. The numbers are checked where they are on the CPU.
             Reading them from a GPU would wait for it: there, rows after the last
             number get zeros, and numbers that do not ascend from 0 leave some
             rows undefined. Where the kernels do not run, they are read.

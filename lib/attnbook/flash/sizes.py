@@ -5,9 +5,11 @@ Source: shared memory a block: CUDA C++ Programming Guide, table of compute
 """
 
 import warnings
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,98 +45,60 @@ SHARED = {
     (10, 0): 227 * 1024,
     (12, 0): 99 * 1024,
 }
-# On a T4 Triton multiplies without tensor cores: small tiles, one at a time.
 # A test compiles these and reads the code: no kernel spills more than 128 bytes
 # of a thread, none computes a product twice.
-TURING = {
-    "forward": TileSizes(32, 32, 4, 1),
-    "key_value_gradient": TileSizes(32, 32, 8, 1),
-    "query_gradient": TileSizes(32, 32, 8, 1),
-}
 # A warp multiplies at least 16 rows: those of a tile of queries, and in the
 # kernel of the gradients of keys and values, of keys. With fewer than 16 rows a
 # warp, several warps compute the same product. Below 9.0 the warps divide the
 # rows only if a tile has as many rows as columns, and as a row has numbers.
 # With 3 stages one tile is on its way while another is multiplied; with 2 a
 # copy begins when the last product begins, and the next product waits for it.
-# kernel, amount of shared memory -> widest row -> sizes
-TABLE = {
-    ("forward", "hopper"): {
-        64: TileSizes(128, 128, 8, 3),
-        128: TileSizes(128, 128, 8, 3),
-        256: TileSizes(128, 64, 8, 2),
+# On a T4 Triton multiplies without tensor cores: small tiles, one at a time.
+# From 10.0 to 11.0, matrix products are added up in a memory of their own.
+# With larger tiles, kernels for rows 128 wide spill registers there. With
+# descriptors they need up to 35 fewer; on 9.0 as many, on 12.0 more.
+# kernel -> GPUs -> the arguments of `TileSizes` for rows up to each width
+WIDTHS = 64, 128, 256
+TABLE: dict[str, dict[str, Any]] = {
+    "forward": {
+        "turing": [(32, 32, 4, 1)],
+        "small": [(128, 64, 4, 3), (128, 32, 8, 3), (64, 64, 8, 1)],
+        "roomy": [(128, 64, 4, 3), (128, 64, 8, 3), (64, 64, 8, 2)],
+        "hopper": [(128, 128, 8, 3), (128, 128, 8, 3), (128, 64, 8, 2)],
+        "tensor memory": [(128, 64, 8, 2, True), (64, 64, 4, 2, True), (64, 32, 8, 1)],
     },
-    ("forward", "roomy"): {
-        64: TileSizes(128, 64, 4, 3),
-        128: TileSizes(128, 64, 8, 3),
-        256: TileSizes(64, 64, 8, 2),
+    "key_value_gradient": {
+        "turing": [(32, 32, 8, 1)],
+        "small": [(32, 128, 8, 3), (16, 128, 8, 2), (32, 16, 4, 1)],
+        "roomy": [(32, 128, 8, 3), (64, 64, 8, 3), (64, 32, 8, 2)],
+        "hopper": [(64, 128, 8, 3), (32, 128, 8, 3), (64, 32, 8, 2)],
+        "tensor memory": [(32, 64, 4, 2), (32, 64, 8, 2), (32, 32, 8, 1)],
     },
-    ("forward", "small"): {
-        64: TileSizes(128, 64, 4, 3),
-        128: TileSizes(128, 32, 8, 3),
-        256: TileSizes(64, 64, 8, 1),
-    },
-    ("key_value_gradient", "hopper"): {
-        64: TileSizes(64, 128, 8, 3),
-        128: TileSizes(32, 128, 8, 3),
-        256: TileSizes(64, 32, 8, 2),
-    },
-    ("key_value_gradient", "roomy"): {
-        64: TileSizes(32, 128, 8, 3),
-        128: TileSizes(64, 64, 8, 3),
-        256: TileSizes(64, 32, 8, 2),
-    },
-    ("key_value_gradient", "small"): {
-        64: TileSizes(32, 128, 8, 3),
-        128: TileSizes(16, 128, 8, 2),
-        256: TileSizes(32, 16, 4, 1),
-    },
-    ("query_gradient", "hopper"): {
-        64: TileSizes(128, 64, 8, 3),
-        128: TileSizes(128, 64, 8, 3),
-        256: TileSizes(32, 64, 8, 2),
-    },
-    ("query_gradient", "roomy"): {
-        64: TileSizes(128, 64, 8, 3),
-        128: TileSizes(128, 32, 8, 3),
-        256: TileSizes(32, 64, 8, 2),
-    },
-    ("query_gradient", "small"): {
-        64: TileSizes(128, 64, 8, 3),
-        128: TileSizes(128, 32, 8, 2),
-        256: TileSizes(32, 32, 4, 1),
-    },
-    # From 10.0 to 11.0, matrix products are added up in a memory of their own.
-    # With larger tiles, kernels for rows 128 wide spill registers there. With
-    # descriptors they need up to 35 fewer; on 9.0 as many, on 12.0 more.
-    ("forward", "tensor memory"): {
-        64: TileSizes(128, 64, 8, 2, descriptors=True),
-        128: TileSizes(64, 64, 4, 2, descriptors=True),
-        256: TileSizes(64, 32, 8, 1),
+    "query_gradient": {
+        "turing": [(32, 32, 8, 1)],
+        "small": [(128, 64, 8, 3), (128, 32, 8, 2), (32, 32, 4, 1)],
+        "roomy": [(128, 64, 8, 3), (128, 32, 8, 3), (32, 64, 8, 2)],
+        "hopper": [(128, 64, 8, 3), (128, 64, 8, 3), (32, 64, 8, 2)],
+        "tensor memory": [(32, 64, 4, 2), (32, 64, 8, 2), (32, 32, 8, 1)],
     },
 }
-for kernel in ("key_value_gradient", "query_gradient"):
-    TABLE[kernel, "tensor memory"] = {
-        64: TileSizes(32, 64, 4, 2),
-        128: TileSizes(32, 64, 8, 2),
-        256: TileSizes(32, 32, 8, 1),
-    }
-
 # A soft-cap or a bias needs additional registers.
-BIASED = {
-    ("forward", "roomy", 64): TileSizes(128, 64, 8, 3),
-    ("forward", "small", 64): TileSizes(128, 64, 8, 3),
-    ("forward", "roomy", 128): TileSizes(128, 32, 8, 3),
-    ("forward", "tensor memory", 64): TileSizes(128, 32, 8, 2),
-    ("forward", "tensor memory", 128): TileSizes(64, 32, 4, 2),
-    ("key_value_gradient", "small", 64): TileSizes(16, 128, 8, 3),
-    ("key_value_gradient", "roomy", 128): TileSizes(16, 128, 8, 3),
-    ("key_value_gradient", "roomy", 256): TileSizes(64, 16, 8, 2),
+BIASED: dict[tuple[str, str, int], Any] = {
+    ("forward", "roomy", 64): (128, 64, 8, 3),
+    ("forward", "small", 64): (128, 64, 8, 3),
+    ("forward", "roomy", 128): (128, 32, 8, 3),
+    ("forward", "tensor memory", 64): (128, 32, 8, 2),
+    ("forward", "tensor memory", 128): (64, 32, 4, 2),
+    ("key_value_gradient", "small", 64): (16, 128, 8, 3),
+    ("key_value_gradient", "roomy", 128): (16, 128, 8, 3),
+    ("key_value_gradient", "roomy", 256): (64, 16, 8, 2),
 }
 
 
 def find_gpu_family(capability: tuple[int, int]) -> str:
     """Return which tile sizes of the table a GPU uses."""
+    if capability < (8, 0):
+        return "turing"
     if capability[0] in (9, 10, 11):
         return "hopper" if capability[0] == 9 else "tensor memory"
     shared = SHARED.get(capability, 99 * 1024)
@@ -189,12 +153,11 @@ def choose_tile_sizes(
         ValueError: if the kernels do not run there with these.
     """
     require_gpu(capability, dtype, width)
-    if capability < (8, 0):
-        return TURING[kernel]
-    kind = kernel, find_gpu_family(capability)
-    widest = next(w for w in TABLE[kind] if width <= w)
-    found = TABLE[kind][widest]
-    return BIASED.get((*kind, widest), found) if biased else found
+    family, place = find_gpu_family(capability), bisect_left(WIDTHS, width)
+    found = TABLE[kernel][family][place]
+    if biased:
+        found = BIASED.get((kernel, family, WIDTHS[place]), found)
+    return TileSizes(*found)
 
 
 NVIDIA = "the Triton kernels need an NVIDIA GPU"

@@ -100,7 +100,7 @@ def find_rows(offsets, i, sequences, count, rest):
     """
     first = tl.minimum(tl.maximum(tl.load(offsets + i), 0), count)
     end = tl.load(offsets + i + 1, mask=i < sequences, other=rest)
-    return first, tl.maximum(tl.minimum(end, count) - first, 0)
+    return first, tl.minimum(tl.maximum(end, first), count) - first
 
 
 @triton.jit
@@ -125,7 +125,8 @@ def find_tile(
             begun = tl.load(offsets + middle) // BLOCK + middle <= tile
             low = tl.where(begun, middle, low)
             high = tl.where(begun, high, middle - 1)
-        row = tl.maximum(tile - tl.load(offsets + low) // BLOCK - low, 0) * BLOCK
+        before = tl.maximum(tl.load(offsets + low), 0) // BLOCK + low
+        row = tl.maximum(tile - before, 0) * BLOCK
         first, rows = find_rows(offsets, low, sequences, rows, rows)
         past, columns = find_rows(others, low, sequences, columns, 0)
         columns = tl.where(row < rows, columns, 0)

@@ -9,6 +9,7 @@ import ast
 import json
 import linecache
 import os
+import re
 import sys
 import types
 from importlib.util import find_spec
@@ -21,7 +22,8 @@ def execute(source: str, name: str, namespace: dict) -> None:
     """Run a cell, and print the value of its last line as a notebook does."""
     linecache.cache[name] = len(source), None, source.splitlines(True), name
     tree = ast.parse(source, name)
-    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    ends = tree.body and isinstance(tree.body[-1], ast.Expr)  # not with comments alone
+    last = tree.body.pop() if ends else None
     exec(compile(tree, name, "exec"), namespace)
     if isinstance(last, ast.Expr):
         value = eval(compile(ast.Expression(last.value), name, "eval"), namespace)
@@ -36,7 +38,8 @@ def run_cells(notebook: Path) -> list[dict]:
         vars(shown)["display"] = lambda *things, **options: print(*things)
         sys.modules[shown.__name__] = shown
     module = sys.modules["__main__"] = types.ModuleType("__main__")
-    found, lost = [], ""
+    found: list[dict] = []
+    lost: set[str] = set()
     for place, cell in enumerate(json.loads(notebook.read_text("utf8"))["cells"]):
         if cell["cell_type"] == "code":
             outcome, error = "ran", ""
@@ -46,9 +49,10 @@ def run_cells(notebook: Path) -> list[dict]:
             except Exception as reason:
                 outcome, error = "failed", f"{type(reason).__name__}: {reason}"
                 if isinstance(reason, ModuleNotFoundError) or (
-                    isinstance(reason, NameError) and f"{reason.name}" in lost
+                    isinstance(reason, NameError) and reason.name in lost
                 ):
-                    outcome, lost = "left out", lost + source
+                    outcome = "left out"
+                    lost |= {*re.findall(r"\w+", source)}
             found.append({"cell": place, "outcome": outcome, "error": error})
     return found
 

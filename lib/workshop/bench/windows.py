@@ -12,7 +12,8 @@ threads that wait must not count.
 import sys
 import time
 from collections.abc import Callable
-from statistics import median, quantiles
+from functools import partial
+from statistics import quantiles
 
 import torch
 from torch import Tensor
@@ -50,27 +51,20 @@ def compare(calls: dict[str, Callable], rounds: int, title: str) -> None:
         line, middle = [], []
         for name, found in times.items():
             one = [x[i] for x in found]
-            low, _, high = quantiles(one, n=4) if rounds > 1 else one * 3
-            middle.append(median(one))
-            line.append(f"{name} {middle[-1]:.1f} ({low:.1f}-{high:.1f})")
+            low, half, high = quantiles(one, n=4) if rounds > 1 else one * 3
+            middle.append(half)
+            line.append(f"{name} {half:.1f} ({low:.1f}-{high:.1f})")
         ratio = f"{middle[1] / middle[0]:.2f} x"
         print(f"{title}, {clock}: {', '.join(line)}: {ratio}", flush=True)
-
-
-def go_forward_and_back(function: Callable, leaves: list[Tensor]) -> None:
-    """Compute an output and the gradients of its sum."""
-    torch.autograd.grad(function(*leaves).sum(), leaves)
 
 
 def compare_windows(T: int, size: int, inputs: list[Tensor], ways: list[str]) -> None:
     """Compare a window with FlexAttention, and with PyTorch's function and a mask."""
     title = f"{T}, window {size}"
     if "forward" in ways:
-
-        def rule(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return (i >= j) & (i - j < size)
-
-        blocks = create_block_mask(rule, None, None, T, T, "cpu")
+        blocks = create_block_mask(
+            lambda b, h, i, j: (i >= j) & (i - j < size), None, None, T, T, "cpu"
+        )
         with torch.inference_mode():
             calls = {
                 "ours": lambda: attend_window(*inputs, size),
@@ -82,11 +76,12 @@ def compare_windows(T: int, size: int, inputs: list[Tensor], ways: list[str]) ->
     if "back" in ways:
         mask = masks.window(T, T, size)
         leaves = [x.clone().requires_grad_() for x in inputs]
-        both: dict[str, Callable] = {
-            "ours": lambda *x: attend_window(*x, size),
-            "sdpa": lambda *x: scaled_dot_product_attention(*x, attn_mask=mask),
+        sdpa = partial(scaled_dot_product_attention, attn_mask=mask)
+        both = {"ours": partial(attend_window, size=size), "sdpa": sdpa}
+        calls = {
+            name: lambda f=f: torch.autograd.grad(f(*leaves).sum(), leaves)
+            for name, f in both.items()
         }
-        calls = {n: lambda f=f: go_forward_and_back(f, leaves) for n, f in both.items()}
         compare(calls, max(1, 20480 // T), f"{title}, and back")
         print(f"  bar {0.5 * T / (size + 128):.1f}")
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from attnbook.flash.options import Options
 from attnbook.flash.sizes import SHARED, choose_tile_sizes
 from kernel_runs import COMPILED
 
@@ -19,22 +18,10 @@ SPILLED = 128
 PRODUCTS = "mma.sync", "wgmma.mma_async", "tcgen05.mma"
 
 
-def compile_pass(capability, way, D, packed=None):
-    """Return each kernel's code, after a check that it fits and spills little.
-
-    With all options, if `packed` says whether sequences are packed.
-    """
-    import compiling
-
-    given = compiling.make_inputs(D, B=1 if packed else 2)
-    more = {"options": Options(causal=True)}
-    if packed is not None:
-        more = compiling.choose_everything(packed)
-    codes = compiling.compile_pass(capability, way, given, **more)
+def assert_fit(codes, capability, spilled=SPILLED):
     for code in codes:
         assert code.shared <= SHARED.get(capability, 99 * 1024)
-        assert code.spilled <= SPILLED, code.kernel
-    return codes
+        assert code.spilled <= spilled, code.kernel
 
 
 def list_products(capability, way, D):
@@ -59,8 +46,12 @@ WIDTHS = [((7, 5), 64), *((c, 128) for c in CAPABILITIES), ((8, 0), 256)]
 @pytest.mark.parametrize("way", ["forward", "backward"])
 @pytest.mark.parametrize(("capability", "D"), WIDTHS)
 def test_kernels_fit_the_gpu_and_use_its_matrix_instructions(capability, D, way):
+    import compiling
+
     allowed = list_products(capability, way, D)
-    for code in compile_pass(capability, way, D):
+    codes = compiling.compile_pass(capability, way, D)
+    assert_fit(codes, capability)
+    for code in codes:
         used = {x for x in PRODUCTS if x in code.ptx}
         assert used <= allowed and bool(used) == bool(allowed), code.kernel
         # The next tile is loaded while one is multiplied, if two have room.
@@ -68,12 +59,14 @@ def test_kernels_fit_the_gpu_and_use_its_matrix_instructions(capability, D, way)
 
 
 @pytest.mark.parametrize("way", ["forward", "backward"])
-@pytest.mark.parametrize("packed", [False, True], ids=["lengths", "packed"])
+@pytest.mark.parametrize("kind", ["all, lengths", "all, packed"])
 @pytest.mark.parametrize(
     ("capability", "D"), [((7, 5), 64), *((c, 256) for c in CAPABILITIES)]
 )
-def test_all_options_together_fit_the_widest_rows(capability, D, packed, way):
-    assert compile_pass(capability, way, D, packed)
+def test_all_options_together_fit_the_widest_rows(capability, D, kind, way):
+    import compiling
+
+    assert_fit(compiling.compile_pass(capability, way, D, kind), capability)
 
 
 @pytest.mark.parametrize("capability", [(9, 0), (10, 0), (12, 0)])
@@ -81,14 +74,13 @@ def test_descriptors_copy_whole_tiles_where_they_are_chosen(capability):
     """By itself, `choose_tile_sizes` chooses them on 10.0 only."""
     import compiling
 
-    given, options = compiling.make_inputs(128), Options(causal=True)
     tile = choose_tile_sizes("forward", capability, torch.float16, 128)
     assert tile.descriptors == (capability == (10, 0))
     for descriptors in False, True:
         chosen = replace(tile, descriptors=descriptors)
-        (code,) = compiling.compile_pass(capability, "forward", given, options, chosen)
-        assert ("cp.async.bulk.tensor" in code.ptx) == descriptors
-        assert code.shared <= SHARED[capability] and code.spilled <= SPILLED
+        codes = compiling.compile_pass(capability, "forward", 128, tile=chosen)
+        assert ("cp.async.bulk.tensor" in codes[0].ptx) == descriptors
+        assert_fit(codes, capability)
 
 
 # Decoding.
@@ -114,9 +106,7 @@ def compile_decoding(capability, D, each, paged=True, parts=3):
     with compiling.compile_for(capability) as made:
         decoding_kernels.decode(query, key, key, lengths, table, 0.1, parts, tile)
         codes = [compiling.describe_kernel(*kernel) for kernel in made]
-    for code in codes:
-        assert code.shared <= SHARED.get(capability, 99 * 1024)
-        assert code.spilled <= 8, code.kernel  # that by Triton 3.6 only
+    assert_fit(codes, capability, spilled=8)  # that by Triton 3.6 only
     return codes
 
 

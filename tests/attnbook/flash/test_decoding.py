@@ -20,7 +20,7 @@ from decoding_cases import (
     scatter_into_pages,
     spoil,
 )
-from flash_cases import BAD_LENGTHS, LENGTHS_BEYOND_7
+from flash_cases import BAD_LENGTHS
 from precision import assert_close_to, each_dtype
 
 
@@ -118,11 +118,13 @@ CACHE_REFUSES = [
     ({"scale": math.inf}, "finite number .* not inf"),
     ({"parts": 1.5}, "from 1 to 64, not 1.5"),
     ({"parts": 65}, "from 1 to 64, not 65"),
-    *[BAD_LENGTHS["too few lengths"], LENGTHS_BEYOND_7["lengths beyond S"]],
+    ({"key_lengths": Z(2).to(torch.int8)}, "int32 or int64 .* torch.int8"),
+    *[BAD_LENGTHS["too few lengths"], BAD_LENGTHS["lengths beyond S"]],
 ]
 PAGED_REFUSES = [
     ({"value_pages": Z(4, 2, 8, 3)}, "5 pages of keys but 4 of values"),
     ({"value_pages": Z(5, 2, 6, 3)}, "keys have 2 heads of 8 but values 2 of 6"),
+    ({"block_table": Z(2, 3).to(torch.uint8)}, "int32 or int64, but is torch.uint8"),
     (
         {"block_table": torch.tensor([[4, 0, -1], [3, 1, 5]])},
         r"block_table\[1, 2\] is 5, but the pool has pages 0 to 4",
@@ -136,10 +138,10 @@ PAGED_REFUSES = [
         "sequence 1 has 25 keys, but its 3 pages of 8 have from 0 to 24",
     ),
     ({"block_table": torch.tensor([[4, 0, 1]])}, r"must be \(2, n\), .* is \(1, 3\)"),
-    ({"block_table": Z(2, 3)}, "must have whole numbers, but is torch.float32"),
+    ({"block_table": Z(2, 3)}, "must be int32 or int64, but is torch.float32"),
     (
         {"block_table": [[4, 0], [3, 1]]},
-        r"whole numbers, but is \[\[4, 0\], \[3, 1\]\]",
+        r"int32 or int64, but is \[\[4, 0\], \[3, 1\]\]",
     ),
     (
         {"block_table": Z(2, 3, dtype=torch.int32, device="meta")},

@@ -2,18 +2,19 @@
 
 import sys
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 from attnbook.flash import flash_attention, operators
-from attnbook.flash.options import NO_PACKING, Options
+from attnbook.flash.options import NO_PACKING
 from flash_cases import (
     CASES,
     KEY_OFFSETS,
     PACKED,
     QUERY_OFFSETS,
-    compute_reference,
+    compute_truth,
     draw_inputs,
     draw_packed,
 )
@@ -28,14 +29,6 @@ def made(title, kind=torch.float64):
     inputs, upstream = draw_inputs(title, kind)
     given = vars(CASES[title].options(kind))
     return inputs, upstream, lambda *x: flash_attention(*x, **given)
-
-
-def expected(title):
-    inputs, upstream = draw_inputs(title, torch.float64)
-    options = CASES[title].options()
-    return run_with_gradients(
-        lambda *x: compute_reference(*x, options), inputs, upstream
-    )
 
 
 @pytest.mark.parametrize("name", ["key_lengths", "alibi_slopes"])
@@ -56,7 +49,7 @@ def test_torch_compile_without_a_graph_break_gives_the_same(title):
     torch._dynamo.reset()
     compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
     found = run_with_gradients(compiled, inputs, upstream)
-    torch.testing.assert_close(found, expected(title))
+    torch.testing.assert_close(found, compute_truth(title, torch.float64))
 
 
 @pytest.mark.compiled
@@ -91,31 +84,22 @@ def test_a_launch_reads_no_number_of_a_tensor(monkeypatch):
     from attnbook.flash import launch
     from attnbook.flash.sizes import TileSizes
 
-    launched = []
-    monkeypatch.setattr(
-        JITFunction,
-        "__getitem__",
-        lambda *_: lambda *a, **k: launched.append(a),
-    )
+    launched = Mock()
+    monkeypatch.setattr(JITFunction, "__getitem__", lambda *_: launched)
     inputs, _ = draw_inputs(ALL, torch.float16)
     options = CASES[ALL].options(torch.float16)
-    options = replace(
-        options,
-        key_lengths=options.key_lengths.to("meta"),
-        alibi_slopes=options.alibi_slopes.to("meta"),
-    )
+    lengths, slopes = options.key_lengths.to("meta"), options.alibi_slopes.to("meta")
+    options = replace(options, key_lengths=lengths, alibi_slopes=slopes)
     inputs, tile = [x.to("meta") for x in inputs], TileSizes(16, 16, 4, 1)
     offsets = torch.zeros(3, dtype=torch.int64, device="meta")
     for packing in NO_PACKING, (offsets, offsets):
         output, lse = launch.forward(*inputs, options, tile, packing)
         more = output, options, tile, lse, packing
         launch.backward(*inputs, output, lse, *more)
-    assert len(launched) == 6
+    assert launched.call_count == 6
 
 
 def test_no_window_is_wider_than_the_keys_for_an_operator():
-    for window in (2**31, sys.maxsize, 2**70):
-        assert Options(window=window).numbers(4, 7)[1] == 7
     (query, key, value), _, _ = made("causal, more queries")
     torch.testing.assert_close(
         flash_attention(query, key, value, window=2**70),

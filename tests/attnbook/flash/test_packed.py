@@ -48,11 +48,11 @@ def test_torch_compile_without_a_graph_break_gives_the_same():
 
 def test_the_keys_have_the_offsets_of_the_queries_unless_given():
     query, *_ = draw_packed(torch.float64)
-    given = query, query, query, QUERY_OFFSETS
-    found = flash_attention_packed(*given, causal=True)
-    assert torch.equal(
-        found, flash_attention_packed(*given, QUERY_OFFSETS, causal=True)
+    found, expected = (
+        flash_attention_packed(query, query, query, *offsets, causal=True)
+        for offsets in ([QUERY_OFFSETS], [QUERY_OFFSETS, QUERY_OFFSETS])
     )
+    assert torch.equal(found, expected)
 
 
 OFFSETS = torch.tensor([0, 5, 5, 14, 17])
@@ -67,27 +67,14 @@ OFFSETS = torch.tensor([0, 5, 5, 14, 17])
             {"key_offsets": torch.tensor([0, 9, 4, 13, 13])},
             r"key_offsets must ascend .* \[0, 9, 4, 13, 13\]",
         ),
-        (
-            {"key_offsets": torch.tensor([0, 7, 9, 12, 12])},
-            r"0 to 13, .* are \[0, 7, 9, 12, 12\]",
-        ),
         ({"key_offsets": torch.tensor([0, 13])}, "of 4 sequences, but keys of 1"),
-        ({"query_offsets": OFFSETS.double()}, "whole numbers .* torch.float64"),
-        ({"query_offsets": OFFSETS.bool()}, "whole numbers .* torch.bool"),
-        ({"query_offsets": [0, 17]}, r"whole numbers .* but are \[0, 17\]"),
-        (
-            {"query_offsets": OFFSETS.flip(0).to(torch.uint8)},
-            r"from 0 to 17, .* \[17, 14, 5, 5, 0\]",
-        ),
+        ({"query_offsets": OFFSETS.double()}, "int32 or int64 .* torch.float64"),
+        ({"query_offsets": [0, 17]}, r"int32 or int64 .* but are \[0, 17\]"),
+        ({"query_offsets": OFFSETS.to(torch.uint8)}, "int32 or int64 .* torch.uint8"),
         ({"key_offsets": torch.tensor([0])}, r"at least 2 .* of shape \(1,\)"),
         ({"key_offsets": OFFSETS.to("meta")}, "on cpu, but are .* on meta"),
         ({"query": torch.ones(1, 17, 2, 3)}, r"3 axes .* has 4: \(1, 17, 2, 3\)"),
-        ({"query": torch.ones(17, 2, 4)}, "4 wide but keys are 3"),
-        ({"query": torch.ones(17, 3, 3)}, "3 heads do not divide into 2 groups"),
-        ({"query": torch.ones(17, 2, 3).half()}, "torch.float16 .* key torch.float32"),
         ({"value": torch.ones(12, 2, 3)}, "2 heads of 13 but values 2 of 12"),
-        ({"alibi_slopes": torch.ones(3)}, r"of shape \(2,\) .* of shape \(3,\)"),
-        ({"window": 0}, "at least 1, not 0"),
         ({"key_lengths": torch.ones(4)}, r"no padding, .* shape \(4,\)"),
     ],
 )

@@ -86,13 +86,20 @@ def test_slow_tests_leave_time_for_the_benchmark(tmp_path, monkeypatch):
         ends.append((words[0], round(end - start)))
         if "--collect-only" in words:
             log.write_text("tests/test_a.py::test_b\nERROR tests/test_c.py\n", "utf8")
+        elif words[0] == "pytest":
+            log.write_text("ended with -11: test_b\n", "utf8")
 
     monkeypatch.setattr(gpu, "open_folder", lambda _: None)
     monkeypatch.setattr(gpu, "run", run)
+    monkeypatch.setattr(gpu, "format_table", lambda _: "")
+    refused = {"ours": "ValueError: strict=True excludes 128 wide"}  # on a T4
+    wide = {"name": "wide", "refused": refused}
+    record.write_json(tmp_path / "case_wide.json", wide)
     start = time.monotonic()
     assert gpu.main(["--out", str(tmp_path)]) == 1
     text = (tmp_path / "summary.md").read_text("utf8")
     assert "1 tests marked cuda: {}" in text and "FAILED ERROR tests/test_c.py" in text
+    assert "FAILED ended with -11: test_b" in text and "wide" not in text
     assert ends[2:4] == [("workshop.bench", 450), ("workshop.bench.cells", 525)]
     assert ends[1] == ("pytest", 200) and ends[-2] == ("pytest", 525)
 
@@ -107,7 +114,7 @@ def test_without_a_gpu_one_sentence_says_so(main, tmp_path, monkeypatch):
 
 def test_a_cell_without_its_package_is_left_out(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
-    sources = ["import missing_package as y", "y", "x = 3", "x * 5", "assert x == 4"]
+    sources = ["import missing_package as y", "y", "# no line", "x = 3; x * 5", "miss"]
     cells = [{"cell_type": "code", "source": [source]} for source in sources]
     path = tmp_path / "chapter.ipynb"
     path.write_text(json.dumps({"cells": cells}), "utf8")
