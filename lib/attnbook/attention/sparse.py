@@ -41,10 +41,9 @@ from torch.autograd.function import once_differentiable
 
 from attnbook.attention.blocked import (
     attend_with_sinks,
-    go_back_with_sinks,
     has_onednn,
+    match_heads,
     multiply,
-    repeat_heads,
     require_sinks,
     run_in_threads,
 )
@@ -85,7 +84,7 @@ def attend_block_sparse(
             divide the queries or the keys, a block of queries has no block of
             keys, G does not divide H, or there is not one sink for each head.
     """
-    key, value = repeat_heads(query, key, value)
+    query, key, value = match_heads(query, key, value)
     require_sinks(query, sinks)
     size, rows = read_layout(query, key, layout)
     lead = query.shape[:2]
@@ -150,7 +149,7 @@ def read_layout(query: Tensor, key: Tensor, layout: Tensor) -> tuple[int, list[R
             f"a layout of shape {tuple(layout.shape)} does not fit {B} sequences "
             f"of {H} heads"
         ) from None
-    if T % N or S % M or T // N != S // M:
+    if T % N or S % M or T // N != S // M or not T:
         raise ValueError(
             f"a layout of {N} by {M} blocks does not divide {T} queries and "
             f"{S} keys into square blocks"
@@ -299,7 +298,11 @@ class BlockSparse(torch.autograd.Function):
                 if sinks is None:
                     found = attend_gradient(q, k, v, up, mask)
                 else:
-                    found = go_back_with_sinks(q, k, v, up, mask, sinks[heads[:, 0]])
+                    some = q, k, v, sinks[heads[:, 0]]
+                    leaves = [x.detach().requires_grad_() for x in some]
+                    with torch.enable_grad():
+                        again = attend_with_sinks(*leaves[:3], mask, leaves[3])
+                    found = torch.autograd.grad(again, leaves, up)
                     sums[3][heads[:, 0]] += found[3]
                 for total, part, y in zip(sums, found[:3], places, strict=False):
                     total[heads, y] += part.unflatten(1, (-1, size))
