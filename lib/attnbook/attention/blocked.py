@@ -19,7 +19,7 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width o
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, lru_cache
 from itertools import product
 from typing import Any, TypeVar
 
@@ -140,7 +140,8 @@ def window_mask(
 ) -> Tensor:
     """Return which keys low ... high - 1 the queries start ... stop - 1 see."""
     own = start - low  # the column of the first query's own key
-    mask = like.new_ones(stop - start, high - low, dtype=torch.bool)
+    shape = stop - start, high - low
+    mask = torch.ones(shape, dtype=torch.bool, device=like.device)
     return mask.tril_(own).triu_(own - size + 1)
 
 
@@ -270,25 +271,29 @@ class FusedWithSinks(torch.autograd.Function):
 
 def attend_wide(heads: Sequence[Sequence[Tensor]], size: int) -> None:
     """Fill in the outputs of heads (query, key, value, output), chunk by chunk."""
-    query, key, *_ = heads[0]
-    scale, T, S = query.shape[-1] ** -0.5, len(query), len(key)
+    like, key, *_ = heads[0]
+    scale, T, S = like.shape[-1] ** -0.5, len(like), len(key)
+
+    @lru_cache(1)
+    def make_edges(count: int, keys: int) -> list[tuple[slice, Tensor]]:
+        """Only the first and the last keys are masked out for some of the queries."""
+        edges = []
+        for low in (0, keys - count):
+            mask = window_mask(like, size, keys - count, keys, low, low + count)
+            bias = like.new_zeros(mask.shape).masked_fill_(~mask, -torch.inf)
+            edges.append((slice(low, low + count), bias))
+        return edges
+
     for *_, output in heads:
         output[: max(0, T - S)] = 0  # queries before the first key
-    bias = query.new_empty(0, 0)
     for start in range(max(0, T - S), T, CHUNK_SIZE):
         stop = min(start + CHUNK_SIZE, T)
         first, last = max(0, S - T + start - size), S - T + stop
-        count, keys = stop - start, last - first
-        if bias.shape != (count, keys):  # only the latest: those of all chunks are long
-            mask = window_mask(key, size, keys - count, keys, 0, keys)
-            bias = query.new_zeros(mask.shape).masked_fill_(~mask, -torch.inf)
-        # Adding is faster than replacing; the caller looks for NaN. Only the first
-        # and the last keys of a chunk are masked out for some of its queries.
-        edges = [(x, bias[:, x]) for x in (slice(0, count), slice(-count, None))]
         for query, key, value, output in heads:
             scores = multiply(query[start:stop] * scale, key[first:last])
-            for edge, part in edges:
-                scores[:, edge] += part
+            # Adding is faster than replacing; the caller looks for NaN.
+            for edge, bias in make_edges(stop - start, last - first):
+                scores[:, edge] += bias
             weights = torch.softmax(scores, dim=-1, out=scores)
             output[start:stop] = multiply(weights, value[first:last].mT)
 

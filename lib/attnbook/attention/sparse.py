@@ -128,11 +128,6 @@ class Row(NamedTuple):
         return mask if len(mask) == 1 else mask[heads[:, 0]]
 
 
-def take(x: Tensor, heads: Tensor, blocks: Tensor) -> Tensor:
-    """Return the blocks of some heads of (B H, N, R, D), one after the other."""
-    return x[heads, blocks].flatten(1, 2)
-
-
 def read_layout(query: Tensor, key: Tensor, layout: Tensor) -> tuple[int, list[Row]]:
     """Return the size of a block, and the rows; heads with equal blocks share one."""
     (B, H, T, _), S = query.shape, key.shape[2]
@@ -166,15 +161,13 @@ def read_layout(query: Tensor, key: Tensor, layout: Tensor) -> tuple[int, list[R
     kept: dict[tuple[int, int], list[int]] = {}
     for n, head, m in layout.transpose(0, 1).nonzero().tolist():
         kept.setdefault((n, head), []).append(m)
-    found: list[dict[tuple[int, ...], list[int]]] = [{} for _ in range(N)]
+    same: list[dict[tuple[int, ...], list[int]]] = [{} for _ in range(N)]
     for (n, head), blocks in kept.items():
-        found[n].setdefault(tuple(blocks), []).append(head)
+        same[n].setdefault(tuple(blocks), []).append(head)
     rows = []
-    for n, same in enumerate(found):
-        shares = [
-            (index(*heads)[:, None], index(*blocks)) for blocks, heads in same.items()
-        ]
-        union = index(*sorted({m for blocks in same for m in blocks}))
+    for n, found in enumerate(same):
+        shares = [(index(*heads)[:, None], index(*x)) for x, heads in found.items()]
+        union = index(*sorted({m for blocks in found for m in blocks}))
         rows.append(Row(index(n), union, shares))
     return T // N, rows
 
@@ -203,23 +196,19 @@ def fill_rows(
         for part in () if mask is None else mask:
             # A byte of each position: their smallest is 0 where one is masked out.
             whole = part.contiguous().view(torch.uint8).amin(0).amin(1).tolist()
+            hidden = [(u, m) for u, m in enumerate(blocks) if not whole[u]]
             biases.append(
-                {
-                    m: zeros.masked_fill(~part[:, u], -torch.inf)
-                    for u, m in enumerate(blocks)
-                    if not whole[u]
-                }
+                {m: zeros.masked_fill(~part[:, u], -torch.inf) for u, m in hidden}
             )
         for heads, kept in row.shares:
             columns = list(enumerate(kept.tolist()))
             for i in heads.flatten().tolist():
-                scores = multiply(
-                    scaled[i], keys[i].index_select(0, kept).flatten(0, 1)
-                )
-                hidden = biases[i % len(biases)] if biases else {}
+                chosen = keys[i].index_select(0, kept).flatten(0, 1)
+                scores = multiply(scaled[i], chosen)
+                bias = biases[i % len(biases)] if biases else {}
                 for j, m in columns:
-                    if m in hidden:
-                        scores[:, j * size : (j + 1) * size] += hidden[m]
+                    if m in bias:
+                        scores[:, j * size : (j + 1) * size] += bias[m]
                 if sinks is not None:
                     # The weights of the keys sum to sigmoid(lse - sink).
                     lse = scores.logsumexp(dim=-1, keepdim=True)
@@ -263,9 +252,9 @@ class BlockSparse(torch.autograd.Function):
         for row in rows:
             mask = row.restrict(rule, *lead, size)
             for heads, kept in row.shares:
-                places = row.number, kept, kept
                 q, k, v = (
-                    take(x, heads, y) for x, y in zip(given, places, strict=True)
+                    x[heads, y].flatten(1, 2)
+                    for x, y in zip(given, (row.number, kept, kept), strict=True)
                 )
                 more = None if sinks is None else sinks[heads[:, 0]]
                 found = attend_with_sinks(q, k, v, row.cut(mask, heads, kept), more)
@@ -290,7 +279,7 @@ class BlockSparse(torch.autograd.Function):
             for heads, kept in row.shares:
                 places = row.number, kept, kept, row.number
                 q, k, v, up = (
-                    take(x, heads, y)
+                    x[heads, y].flatten(1, 2)
                     for x, y in zip((query, key, value, upstream), places, strict=True)
                 )
                 mask = row.cut(whole, heads, kept)

@@ -57,37 +57,32 @@ def compare(calls: dict[str, Callable], rounds: int, title: str) -> None:
         print(f"{title}, {clock}: {', '.join(line)}: {ratio}", flush=True)
 
 
-def go_forward_and_back(function: Callable, leaves: list[Tensor]) -> None:
-    """Compute an output and the gradients of its sum."""
-    torch.autograd.grad(function(*leaves).sum(), leaves)
-
-
 def compare_windows(T: int, size: int, inputs: list[Tensor], ways: list[str]) -> None:
     """Compare a window with FlexAttention, and with PyTorch's function and a mask."""
-    title = f"{T}, window {size}"
     if "forward" in ways:
-
-        def rule(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return (i >= j) & (i - j < size)
-
-        blocks = create_block_mask(rule, None, None, T, T, "cpu")
+        blocks = create_block_mask(
+            lambda b, h, i, j: (i >= j) & (i - j < size), None, None, T, T, "cpu"
+        )
         with torch.inference_mode():
             calls = {
                 "ours": lambda: attend_window(*inputs, size),
                 "flex": lambda: flex(*inputs, block_mask=blocks),
             }
-            compare(calls, 9, title)
+            compare(calls, 9, f"{T}, window {size}")
             held = measure_peak_bytes(calls["ours"]) / inputs[0].nbytes
         print(f"  peak {(held - 1) / 4:.2f} of inputs and output, beyond them")
     if "back" in ways:
         mask = masks.window(T, T, size)
         leaves = [x.clone().requires_grad_() for x in inputs]
-        both: dict[str, Callable] = {
-            "ours": lambda *x: attend_window(*x, size),
-            "sdpa": lambda *x: scaled_dot_product_attention(*x, attn_mask=mask),
+        outputs = {
+            "ours": lambda: attend_window(*leaves, size),
+            "sdpa": lambda: scaled_dot_product_attention(*leaves, attn_mask=mask),
         }
-        calls = {n: lambda f=f: go_forward_and_back(f, leaves) for n, f in both.items()}
-        compare(calls, max(1, 20480 // T), f"{title}, and back")
+        calls = {
+            name: lambda output=output: torch.autograd.grad(output().sum(), leaves)
+            for name, output in outputs.items()
+        }
+        compare(calls, max(1, 20480 // T), f"{T}, window {size}, and back")
         print(f"  bar {0.5 * T / (size + 128):.1f}")
 
 
