@@ -108,8 +108,7 @@ def attend_window(
             head, or the shapes do not fit.
     """
     check_positive(size=size, rows=rows)
-    query, key, value = match_heads(query, key, value)
-    require_sinks(query, sinks)
+    query, key, value = match_heads(query, key, value, sinks)
     # Nothing that traces can wait for a check for NaN, and oneDNN drops tangents.
     special = (
         torch.compiler.is_compiling()
@@ -314,6 +313,8 @@ def has_onednn(*tensors: Tensor) -> bool:
     return single and torch.backends.mkldnn.is_available()
 
 
+# PyTorch does not annotate `disable`; compiled, each call would start new threads.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def run_in_threads(
     function: Callable[[list[Item]], None], items: Sequence[Item]
 ) -> None:
@@ -389,7 +390,7 @@ def join(parts: list[Tensor], axis: int, whole: Tensor) -> Tensor:
 
 
 def match_heads(
-    query: Tensor, key: Tensor, value: Tensor
+    query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return a key and a value head for each head of queries, or raise ValueError.
 
@@ -397,6 +398,11 @@ def match_heads(
     would not.
     """
     require_heads(query, key, value)
+    if sinks is not None and sinks.shape != query.shape[1:2]:
+        raise ValueError(
+            f"sinks must be one number for each of {query.shape[1]} heads, but "
+            f"have shape {tuple(sinks.shape)}"
+        )
     each, kind = query.shape[1] // key.shape[1], query.device.type
     if each > 1:
         key, value = (x.repeat_interleave(each, dim=1) for x in (key, value))
@@ -405,12 +411,3 @@ def match_heads(
         dtype = torch.get_autocast_dtype(kind)
         return query.to(dtype), key.to(dtype), value.to(dtype)
     return query, key, value
-
-
-def require_sinks(query: Tensor, sinks: Tensor | None) -> None:
-    """Raise ValueError if there is not one sink for each head."""
-    if sinks is not None and sinks.shape != query.shape[1:2]:
-        raise ValueError(
-            f"sinks must be one number for each of {query.shape[1]} heads, but "
-            f"have shape {tuple(sinks.shape)}"
-        )

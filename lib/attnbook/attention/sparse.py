@@ -44,7 +44,6 @@ from attnbook.attention.blocked import (
     has_onednn,
     match_heads,
     multiply,
-    require_sinks,
     run_in_threads,
 )
 from attnbook.attention.multi_head import grouped_scores
@@ -84,8 +83,7 @@ def attend_block_sparse(
             divide the queries or the keys, a block of queries has no block of
             keys, G does not divide H, or there is not one sink for each head.
     """
-    query, key, value = match_heads(query, key, value)
-    require_sinks(query, sinks)
+    query, key, value = match_heads(query, key, value, sinks)
     size, rows = read_layout(query, key, layout)
     lead = query.shape[:2]
     if sinks is not None:
@@ -265,15 +263,12 @@ class BlockSparse(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Compute the weights of each row of blocks again, and go back."""
-        query, key, value, sinks = ctx.saved_tensors
+        # Unpacked once: a checkpoint allows no more.
+        query, key, value, sinks = saved = ctx.saved_tensors
         size = query.shape[2]
         # A key is in several rows of blocks: its sum is taken in float32.
         wide = torch.promote_types(key.dtype, torch.float32)
-        sums = [
-            x.new_zeros(x.shape, dtype=wide)
-            for x in (query, key, value, sinks)
-            if x is not None
-        ]
+        sums = [x.new_zeros(x.shape, dtype=wide) for x in saved if x is not None]
         for row in ctx.rows:
             whole = row.restrict(ctx.rule, *ctx.lead, size)
             for heads, kept in row.shares:
@@ -295,7 +290,7 @@ class BlockSparse(torch.autograd.Function):
                     sums[3][heads[:, 0]] += found[3]
                 for total, part, y in zip(sums, found[:3], places, strict=False):
                     total[heads, y] += part.unflatten(1, (-1, size))
-        found = tuple(x.to(y) for x, y in zip(sums, ctx.saved_tensors, strict=False))
+        found = tuple(x.to(y) for x, y in zip(sums, saved, strict=False))
         return *found, *[None] * (7 - len(found))
 
 

@@ -15,15 +15,6 @@ def draw_inputs(T, S):
     return draw((2, 2, T, 5), (2, 2, S, 5), (2, 2, S, 7))
 
 
-@pytest.mark.parametrize(
-    ("T", "S", "size", "rows"), [(3, 17, 1, 3), (17, 3, 4, 1), (13, 13, 100, 100)]
-)
-def test_a_window_equals_its_mask(T, S, size, rows):
-    inputs = draw_inputs(T, S)
-    expected = attend(*inputs, masks.window(T, S, size))
-    torch.testing.assert_close(attend_window(*inputs, size, rows=rows), expected)
-
-
 @pytest.mark.parametrize("shift", [-50, 0, 70])
 @pytest.mark.parametrize("size", [1, 40, 520, 2000])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

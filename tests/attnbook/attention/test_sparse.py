@@ -1,5 +1,8 @@
+import threading
+
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from attnbook import masks
 from attnbook.attention.blocked import attend_window
@@ -70,6 +73,31 @@ def test_each_head_has_a_layout_of_its_own(name, lead, dtype, sunk, threads):
         [*inputs, *sinks],
         upstream,
     )
+
+
+@pytest.mark.parametrize("sinks", [None, torch.ones(3)])
+def test_a_checkpoint_can_hold_a_layout(sinks):
+    inputs = [x.float().requires_grad_() for x in draw_inputs()[:3]]
+    given = *inputs, torch.ones(5, 5).tril().bool(), None, sinks
+    output = checkpoint(attend_block_sparse, *given, use_reentrant=False)
+    found = torch.autograd.grad(output.sum(), inputs)
+    expected = torch.autograd.grad(attend_block_sparse(*given).sum(), inputs)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.compiled
+def test_a_compiled_layout_starts_no_threads_of_its_own():
+    inputs = [x.float() for x in draw_inputs()[:3]]
+    layout = torch.ones(5, 5).tril().bool()
+    compiled = torch.compile(attend_block_sparse, backend="eager")
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    expected = attend_block_sparse(*inputs, layout)
+    started = threading.active_count()
+    for _ in range(3):
+        torch.testing.assert_close(compiled(*inputs, layout), expected)
+    torch.set_num_threads(before)
+    assert threading.active_count() == started
 
 
 def test_heads_of_a_group_share_keys_but_not_blocks():
