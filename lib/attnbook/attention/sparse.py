@@ -283,9 +283,9 @@ class BlockSparse(torch.autograd.Function):
                     found = attend_gradient(q, k, v, up, mask)
                 else:
                     some = q, k, v, sinks[heads[:, 0]]
-                    leaves = [x.detach().requires_grad_() for x in some]
+                    q, k, v, s = leaves = [x.detach().requires_grad_() for x in some]
                     with torch.enable_grad():
-                        again = attend_with_sinks(*leaves[:3], mask, leaves[3])
+                        again = attend_with_sinks(q, k, v, mask, s)
                     found = torch.autograd.grad(again, leaves, up)
                     sums[3][heads[:, 0]] += found[3]
                 for total, part, y in zip(sums, found[:3], places, strict=False):
