@@ -17,7 +17,7 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width o
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 from itertools import product
@@ -75,14 +75,23 @@ def attend_in_blocks(
             f"a mask of shape {tuple(mask.shape)} does not broadcast to "
             f"{T} queries and {S} keys"
         ) from None
-
-    def select(chunk_mask: Tensor) -> tuple[Iterable[int], Tensor]:
+    keys, values = key.split(rows, dim=-2), value.split(rows, dim=-2)
+    outputs = []
+    for chunk, chunk_mask in zip(
+        query.split(rows, dim=-2), mask.split(rows, dim=-2), strict=True
+    ):
         parts = chunk_mask.split(rows, dim=-1)
         used = [j for j, part in enumerate(parts) if part.any()]
-        return used, join([parts[j] for j in used], -1, chunk_mask)
+        k, v = join(keys, used, -2), join(values, used, -2)
+        outputs.append(attend(chunk, k, v, join(parts, used, -1)))
+    return torch.cat(outputs, dim=-2)
 
-    chunks = map(select, mask.split(rows, dim=-2))
-    return attend_chunks(query, key, value, chunks, rows)
+
+def join(parts: Sequence[Tensor], used: list[int], axis: int) -> Tensor:
+    """Concatenate some of the parts; of none, return an empty slice."""
+    if not used:
+        return parts[0].narrow(axis, 0, 0)
+    return torch.cat([parts[j] for j in used], axis)
 
 
 def attend_window(
@@ -122,16 +131,16 @@ def attend_window(
         if output is not None and not output.detach().sum().isnan():
             return output
     T, S = query.shape[-2], key.shape[-2]
-
-    def select(start: int) -> tuple[Iterable[int], Tensor]:
-        """Select for queries that are aligned with keys start ... stop - 1."""
+    outputs = []
+    for start in range(S - T, max(S, S - T + 1), rows):
+        # The queries of this chunk are aligned with keys start ... stop - 1.
         stop = min(start + rows, S)
-        used = range(max(0, start - size + 1) // rows, -(-max(0, stop) // rows))
-        low, high = used.start * rows, min(S, used.stop * rows)
-        return used, window_mask(key, size, start, stop, low, high)
-
-    chunks = map(select, range(S - T, max(S, S - T + 1), rows))
-    return attend_chunks(query, key, value, chunks, rows, sinks)
+        low, high = max(0, start - size + 1), max(0, stop)
+        mask = window_mask(key, size, start, stop, low, high)
+        chunk = query[:, :, start - S + T : stop - S + T]
+        near = key[:, :, low:high], value[:, :, low:high]
+        outputs.append(attend_with_sinks(chunk, *near, mask, sinks))
+    return torch.cat(outputs, dim=-2)
 
 
 def window_mask(
@@ -351,25 +360,6 @@ def keep_threads(process: int, count: int, each: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, "attention", torch.set_num_threads, (each,))
 
 
-def attend_chunks(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    chunks: Iterable[tuple[Iterable[int], Tensor]],
-    rows: int,
-    sinks: Tensor | None = None,
-) -> Tensor:
-    """Compute chunk by chunk, each with its blocks of keys and a mask over them."""
-    queries, keys, values = (x.split(rows, dim=-2) for x in (query, key, value))
-    outputs = []
-    for chunk, (used, chunk_mask) in zip(queries, chunks, strict=True):
-        chunk_keys = join([keys[j] for j in used], -2, key)
-        chunk_values = join([values[j] for j in used], -2, value)
-        given = chunk, chunk_keys, chunk_values, chunk_mask
-        outputs.append(attend_with_sinks(*given, sinks))
-    return torch.cat(outputs, dim=-2)
-
-
 def attend_with_sinks(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sinks: Tensor | None
 ) -> Tensor:
@@ -382,11 +372,6 @@ def attend_with_sinks(
     none = sinks.new_zeros(len(sinks), 1, key.shape[-2] - 1)
     bias = torch.cat([none, sinks[:, None, None]], dim=-1)
     return attend(query, key, value, mask, bias.to(query))
-
-
-def join(parts: list[Tensor], axis: int, whole: Tensor) -> Tensor:
-    """Concatenate the parts; of no parts, return an empty slice of `whole`."""
-    return torch.cat(parts, axis) if parts else whole.narrow(axis, 0, 0)
 
 
 def match_heads(
