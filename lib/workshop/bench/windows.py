@@ -11,6 +11,7 @@ threads that wait must not count.
 
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from statistics import median, quantiles
 
@@ -37,21 +38,19 @@ CLOCKS = {"processor": time.process_time, "wall": time.perf_counter}
 
 def compare(calls: dict[str, Callable], rounds: int, title: str) -> None:
     """Print the times of calls in ms, after one unmeasured round, and ratios."""
-    times: dict[str, list] = {name: [] for name in calls}
-    for turn in range(rounds + 1):
+    times: dict[tuple[str, str], list] = defaultdict(list)
+    for _ in range(rounds + 1):
         for name, call in calls.items():
-            start = [clock() for clock in CLOCKS.values()]
+            start = {clock: read() for clock, read in CLOCKS.items()}
             call()
-            if turn:
-                stop = [clock() for clock in CLOCKS.values()]
-                spent = zip(start, stop, strict=True)
-                times[name].append([1e3 * (b - a) for a, b in spent])
-    for i, clock in enumerate(CLOCKS):
+            for clock, read in CLOCKS.items():
+                times[clock, name].append(1e3 * (read() - start[clock]))
+    for clock in CLOCKS:
         line, middle = [], []
-        for name, found in times.items():
-            one = [x[i] for x in found]
-            low, _, high = quantiles(one, n=4) if rounds > 1 else one * 3
-            middle.append(median(one))
+        for name in calls:
+            _, *kept = times[clock, name]
+            low, _, high = quantiles(kept, n=4) if rounds > 1 else kept * 3
+            middle.append(median(kept))
             line.append(f"{name} {middle[-1]:.1f} ({low:.1f}-{high:.1f})")
         ratio = f"{middle[1] / middle[0]:.2f} x"
         print(f"{title}, {clock}: {', '.join(line)}: {ratio}", flush=True)
@@ -101,9 +100,8 @@ def compare_layouts(T: int, size: int, inputs: list[Tensor]) -> None:
         BLOCK_SIZE=size,
         mask_mod=lambda b, h, i, j: i >= j,
     )
-    rule = rules.causal(T, T)
     calls = {
-        "ours": lambda: attend_block_sparse(*inputs, layout, rule),
+        "ours": lambda: attend_block_sparse(*inputs, layout, rules.causal(T, T)),
         "flex": lambda: flex(*inputs, block_mask=blocks),
     }
     with torch.inference_mode():
