@@ -38,6 +38,15 @@ def draw(*shapes: Sequence[int], seed: int = 0) -> list[Tensor]:
     return [torch.randn(s, generator=rng, dtype=torch.float64) for s in shapes]
 
 
+def attend_with_sink(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, sinks: Tensor
+) -> Tensor:
+    """Give each head one more key, whose score is its sink and whose value is 0."""
+    scores = (query @ key.mT / query.shape[-1] ** 0.5).masked_fill(~mask, -torch.inf)
+    more = sinks[:, None, None].expand(*scores.shape[:-1], 1)
+    return torch.cat([scores, more], dim=-1).softmax(-1)[..., :-1] @ value
+
+
 def run_with_gradients(
     function: Callable, inputs: Sequence[Tensor], upstream: Tensor
 ) -> list[Tensor]:

@@ -17,9 +17,9 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width o
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, lru_cache
 from itertools import product
 from typing import Any, TypeVar
 
@@ -27,6 +27,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch._C._autograd import _profiler_enabled
+from torch.autograd.forward_ad import unpack_dual
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad, scaled_dot_product_attention
 
@@ -65,7 +66,7 @@ def attend_in_blocks(
         ValueError: if `rows` is below 1, or the mask or the shapes do not fit.
     """
     check_positive(rows=rows)
-    key, value = repeat_heads(query, key, value)
+    query, key, value = match_heads(query, key, value)
     T, S = query.shape[-2], key.shape[-2]
     try:
         mask = mask.expand(*mask.shape[:-2], T, S)
@@ -74,12 +75,23 @@ def attend_in_blocks(
             f"a mask of shape {tuple(mask.shape)} does not broadcast to "
             f"{T} queries and {S} keys"
         ) from None
-    chunks = []
-    for chunk_mask in mask.split(rows, dim=-2):
+    keys, values = key.split(rows, dim=-2), value.split(rows, dim=-2)
+    outputs = []
+    for chunk, chunk_mask in zip(
+        query.split(rows, dim=-2), mask.split(rows, dim=-2), strict=True
+    ):
         parts = chunk_mask.split(rows, dim=-1)
         used = [j for j, part in enumerate(parts) if part.any()]
-        chunks.append((used, join([parts[j] for j in used], -1, chunk_mask)))
-    return attend_chunks(query, key, value, chunks, rows)
+        k, v = join(keys, used, -2), join(values, used, -2)
+        outputs.append(attend(chunk, k, v, join(parts, used, -1)))
+    return torch.cat(outputs, dim=-2)
+
+
+def join(parts: Sequence[Tensor], used: list[int], axis: int) -> Tensor:
+    """Concatenate some of the parts; of none, return an empty slice."""
+    if not used:
+        return parts[0].narrow(axis, 0, 0)
+    return torch.cat([parts[j] for j in used], axis)
 
 
 def attend_window(
@@ -97,7 +109,7 @@ def attend_window(
 
     Args:
         size: number of keys that a query can attend to.
-        rows: queries in a chunk.
+        rows: queries in a chunk; wide windows on a CPU choose their own.
         sinks: one more logit for each head, which has no value (gpt-oss).
 
     Raises:
@@ -105,27 +117,30 @@ def attend_window(
             head, or the shapes do not fit.
     """
     check_positive(size=size, rows=rows)
-    key, value = repeat_heads(query, key, value)
-    require_sinks(query, sinks)
-    # A check for NaN is a value that neither torch.compile nor vmap can wait for.
-    traced = (
-        torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    query, key, value = match_heads(query, key, value, sinks)
+    # Nothing that traces can wait for a check for NaN, and oneDNN drops tangents.
+    special = (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or any(unpack_dual(x).tangent is not None for x in (query, key, value))
     )
-    if query.device.type == "cpu" and not traced:
+    if query.device.type == "cpu" and not special:
         output = attend_window_views(query, key, value, size, rows, sinks)
         # PyTorch adds -inf to scores that are masked out, and NaN - inf is NaN.
         # The slow version replaces the scores, so that no such key is read.
         if output is not None and not output.detach().sum().isnan():
             return output
     T, S = query.shape[-2], key.shape[-2]
-    chunks = []
+    outputs = []
     for start in range(S - T, max(S, S - T + 1), rows):
         # The queries of this chunk are aligned with keys start ... stop - 1.
         stop = min(start + rows, S)
-        used = range(max(0, start - size + 1) // rows, -(-max(0, stop) // rows))
-        low, high = used.start * rows, min(S, used.stop * rows)
-        chunks.append((used, window_mask(key, size, start, stop, low, high)))
-    return attend_chunks(query, key, value, chunks, rows, sinks)
+        low, high = max(0, start - size + 1), max(0, stop)
+        mask = window_mask(key, size, start, stop, low, high)
+        chunk = query[:, :, start - S + T : stop - S + T]
+        near = key[:, :, low:high], value[:, :, low:high]
+        outputs.append(attend_with_sinks(chunk, *near, mask, sinks))
+    return torch.cat(outputs, dim=-2)
 
 
 def window_mask(
@@ -133,7 +148,8 @@ def window_mask(
 ) -> Tensor:
     """Return which keys low ... high - 1 the queries start ... stop - 1 see."""
     own = start - low  # the column of the first query's own key
-    mask = like.new_ones(stop - start, high - low, dtype=torch.bool)
+    shape = stop - start, high - low
+    mask = torch.ones(shape, dtype=torch.bool, device=like.device)
     return mask.tril_(own).triu_(own - size + 1)
 
 
@@ -143,52 +159,42 @@ def attend_window_views(
     value: Tensor,
     size: int,
     rows: int,
-    sinks: Tensor | None = None,
+    sinks: Tensor | None,
 ) -> Tensor | None:
     """Return `attend_window` by PyTorch's fused attention, or None if that lacks it."""
     (B, H, T, D), S = query.shape, key.shape[2]
     given = query, key, value
-    if value.shape[-1] != D or not all(
-        x.numel() and x.stride(-1) == 1 and x.shape[:2] == (B, H) for x in given
-    ):
+    if value.shape[-1] != D or not all(x.numel() and x.stride(-1) == 1 for x in given):
         return None
-    queries, keys, values = (x.flatten(0, 1) for x in given)
+    heads = [x.flatten(0, 1) for x in given]
     if sinks is not None:
         sinks = sinks.to(query).repeat(B)[:, None]  # (B H, 1)
-    wanted = [x.requires_grad for x in (*given, sinks) if x is not None]
-    if torch.is_grad_enabled() and any(wanted):
-        output = attend_heads(queries, keys, values, size, rows, sinks)
-        return output.unflatten(0, (B, H))
+    leaves = given if sinks is None else (*given, sinks)
+    if torch.is_grad_enabled() and any(x.requires_grad for x in leaves):
+        return attend_heads(heads, size, rows, sinks).unflatten(0, (B, H))
     wide = size >= WIDE and sinks is None and has_onednn(*given)
     output = query.new_empty(B * H, T, D)
 
-    def fill(heads: list[int]) -> None:
+    def fill(numbers: list[int]) -> None:
         if wide:
-            return attend_wide(
-                [(queries[i], keys[i], values[i], output[i]) for i in heads], size
-            )
-        for i, start in product(heads, range(0, T, CALL_ROWS)):
-            one, part = slice(i, i + 1), slice(start, min(start + CALL_ROWS, T))
-            near = slice(
-                *(max(0, x) for x in (S - T + start - size, S - T + part.stop))
-            )
-            given = queries[one, part], keys[one, near], values[one, near]
+            parts = [[x[i] for x in (*heads, output)] for i in numbers]
+            return attend_wide(parts, size)
+        for i, start in product(numbers, range(0, T, CALL_ROWS)):
+            one, own = slice(i, i + 1), slice(start, min(start + CALL_ROWS, T))
+            near = slice(max(0, S - T + start - size), max(0, S - T + own.stop))
+            part = [x[one, y] for x, y in zip(heads, (own, near, near), strict=True)]
             more = None if sinks is None else sinks[one]
-            output[one, part] = attend_heads(*given, size, rows, more)
+            output[one, own] = attend_heads(part, size, rows, more)
 
     run_in_threads(fill, range(B * H))
     return output.unflatten(0, (B, H))
 
 
 def attend_heads(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    size: int,
-    rows: int,
-    sinks: Tensor | None,
+    given: Sequence[Tensor], size: int, rows: int, sinks: Tensor | None
 ) -> Tensor:
     """Return the outputs (B H, T, D) of heads, by PyTorch's fused attention."""
+    query, key, value = given
     (_, T, D), S = query.shape, key.shape[1]
     empty = max(0, T - S)  # queries before the first key
     begin = S - T + empty  # the position of the first other query
@@ -199,8 +205,8 @@ def attend_heads(
         """Attend from the queries at positions start ... stop - 1."""
         low = max(0, start - size)
         mask = window_mask(key, size, start, stop, low, stop)
-        part = query[:, start - begin : stop - begin], key[:, low:stop]
-        q, k, v = (x[None] for x in (*part, value[:, low:stop]))
+        q = query[None, :, start - begin : stop - begin]
+        k, v = (x[None, :, low:stop] for x in (key, value))
         return attend_fused(q, k, v, mask, sinks)[0]
 
     # All queries from `first` on have a whole window. A chunk's keys are one more
@@ -247,12 +253,7 @@ class FusedWithSinks(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        bias: Tensor,
-        sinks: Tensor,
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, sinks: Tensor
     ) -> Tensor:
         """Scale the output by the share of the weights that the keys keep."""
         attend_on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -276,31 +277,31 @@ class FusedWithSinks(torch.autograd.Function):
         return (*gradients, None, dsinks.to(sinks))
 
 
-def attend_wide(heads: Sequence[tuple[Tensor, ...]], size: int) -> None:
+def attend_wide(heads: Sequence[Sequence[Tensor]], size: int) -> None:
     """Fill in the outputs of heads (query, key, value, output), chunk by chunk."""
-    scale, T, S = heads[0][0].shape[-1] ** -0.5, len(heads[0][0]), len(heads[0][1])
+    like, key, *_ = heads[0]
+    scale, T, S = like.shape[-1] ** -0.5, len(like), len(key)
 
-    @cache
-    def make_bias(count: int, keys: int) -> Tensor:
-        own = keys - count
-        mask = window_mask(heads[0][1], size, own, keys, 0, keys)
-        return heads[0][0].new_zeros(mask.shape).masked_fill_(~mask, -torch.inf)
+    @lru_cache(1)
+    def make_edges(count: int, keys: int) -> list[tuple[slice, Tensor]]:
+        """Only the first and the last keys are masked out for some of the queries."""
+        edges = []
+        for low in (0, keys - count):
+            mask = window_mask(like, size, keys - count, keys, low, low + count)
+            bias = like.new_zeros(mask.shape).masked_fill_(~mask, -torch.inf)
+            edges.append((slice(low, low + count), bias))
+        return edges
 
     for *_, output in heads:
         output[: max(0, T - S)] = 0  # queries before the first key
     for start in range(max(0, T - S), T, CHUNK_SIZE):
         stop = min(start + CHUNK_SIZE, T)
         first, last = max(0, S - T + start - size), S - T + stop
-        bias = make_bias(stop - start, last - first)
-        # Adding is faster than replacing; the caller looks for NaN. Only the first
-        # and the last keys of a chunk are masked out for some of its queries.
-        edges = [
-            (x, bias[:, x]) for x in (slice(0, stop - start), slice(start - stop, None))
-        ]
         for query, key, value, output in heads:
             scores = multiply(query[start:stop] * scale, key[first:last])
-            for edge, part in edges:
-                scores[:, edge] += part
+            # Adding is faster than replacing; the caller looks for NaN.
+            for edge, bias in make_edges(stop - start, last - first):
+                scores[:, edge] += bias
             weights = torch.softmax(scores, dim=-1, out=scores)
             output[start:stop] = multiply(weights, value[first:last].mT)
 
@@ -321,6 +322,8 @@ def has_onednn(*tensors: Tensor) -> bool:
     return single and torch.backends.mkldnn.is_available()
 
 
+# PyTorch does not annotate `disable`; compiled, each call would start new threads.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def run_in_threads(
     function: Callable[[list[Item]], None], items: Sequence[Item]
 ) -> None:
@@ -357,32 +360,8 @@ def keep_threads(process: int, count: int, each: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, "attention", torch.set_num_threads, (each,))
 
 
-def attend_chunks(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    chunks: Iterable[tuple[Iterable[int], Tensor]],
-    rows: int,
-    sinks: Tensor | None = None,
-) -> Tensor:
-    """Compute chunk by chunk, each with its blocks of keys and a mask over them."""
-    keys, values = key.split(rows, dim=-2), value.split(rows, dim=-2)
-    outputs = []
-    queries = query.split(rows, dim=-2)
-    for chunk, (used, chunk_mask) in zip(queries, chunks, strict=True):
-        chunk_keys = join([keys[j] for j in used], -2, key)
-        chunk_values = join([values[j] for j in used], -2, value)
-        given = chunk, chunk_keys, chunk_values, chunk_mask
-        outputs.append(attend_with_sinks(*given, sinks))
-    return join(outputs, -2, query)
-
-
 def attend_with_sinks(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    sinks: Tensor | None,
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sinks: Tensor | None
 ) -> Tensor:
     """Return `attend` with, for each head, one more key: its logit, and value 0."""
     if sinks is None:
@@ -395,40 +374,25 @@ def attend_with_sinks(
     return attend(query, key, value, mask, bias.to(query))
 
 
-def go_back_with_sinks(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    upstream: Tensor,
-    mask: Tensor | None,
-    sinks: Tensor,
-) -> tuple[Tensor, ...]:
-    """Return the gradients of `attend_with_sinks`, that on the sinks last."""
-    leaves = [x.detach().requires_grad_() for x in (query, key, value, sinks)]
-    query, key, value, sinks = leaves
-    with torch.enable_grad():
-        output = attend_with_sinks(query, key, value, mask, sinks)
-    return torch.autograd.grad(output, leaves, upstream)
+def match_heads(
+    query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a key and a value head for each head of queries, or raise ValueError.
 
-
-def join(parts: list[Tensor], axis: int, whole: Tensor) -> Tensor:
-    """Concatenate the parts; of no parts, return an empty slice of `whole`."""
-    return torch.cat(parts, axis) if parts else whole.narrow(axis, 0, 0)
-
-
-def repeat_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a key and a value head for each head of queries, or raise ValueError."""
+    They are cast as autocast asks: other threads, and PyTorch's operators for sinks,
+    would not.
+    """
     require_heads(query, key, value)
-    each = query.shape[1] // key.shape[1]
-    if each == 1:
-        return key, value
-    return key.repeat_interleave(each, dim=1), value.repeat_interleave(each, dim=1)
-
-
-def require_sinks(query: Tensor, sinks: Tensor | None) -> None:
-    """Raise ValueError if there is not one sink for each head."""
     if sinks is not None and sinks.shape != query.shape[1:2]:
         raise ValueError(
             f"sinks must be one number for each of {query.shape[1]} heads, but "
             f"have shape {tuple(sinks.shape)}"
         )
+    each, kind = query.shape[1] // key.shape[1], query.device.type
+    if each > 1:
+        key, value = (x.repeat_interleave(each, dim=1) for x in (key, value))
+    cast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    if cast and query.dtype != torch.float64:
+        dtype = torch.get_autocast_dtype(kind)
+        return query.to(dtype), key.to(dtype), value.to(dtype)
+    return query, key, value

@@ -46,11 +46,11 @@ def require_fit(query: Tensor, key: Tensor, value: Tensor) -> None:
 
 def require_alike(**tensors: Tensor) -> None:
     """Raise ValueError for several devices, or single beside double precision."""
-    (first, x), *others = tensors.items()
-    if not x.is_floating_point():
-        raise ValueError(f"the {first} is {x.dtype}, but must be floating point")
+    first, x = next(iter(tensors.items()))
     wide = torch.promote_types(x.dtype, torch.float32)
-    for name, y in others:
+    for name, y in tensors.items():
+        if not y.is_floating_point():
+            raise ValueError(f"the {name} is {y.dtype}, but must be floating point")
         if y.device != x.device or wide != torch.promote_types(y.dtype, torch.float32):
             raise ValueError(
                 f"the {first} is {x.dtype} on {x.device}, but the {name} is "

@@ -41,11 +41,9 @@ from torch.autograd.function import once_differentiable
 
 from attnbook.attention.blocked import (
     attend_with_sinks,
-    go_back_with_sinks,
     has_onednn,
+    match_heads,
     multiply,
-    repeat_heads,
-    require_sinks,
     run_in_threads,
 )
 from attnbook.attention.multi_head import grouped_scores
@@ -85,8 +83,7 @@ def attend_block_sparse(
             divide the queries or the keys, a block of queries has no block of
             keys, G does not divide H, or there is not one sink for each head.
     """
-    key, value = repeat_heads(query, key, value)
-    require_sinks(query, sinks)
+    query, key, value = match_heads(query, key, value, sinks)
     size, rows = read_layout(query, key, layout)
     lead = query.shape[:2]
     if sinks is not None:
@@ -129,11 +126,6 @@ class Row(NamedTuple):
         return mask if len(mask) == 1 else mask[heads[:, 0]]
 
 
-def take(x: Tensor, heads: Tensor, blocks: Tensor) -> Tensor:
-    """Return the blocks of some heads of (B H, N, R, D), one after the other."""
-    return x[heads, blocks].flatten(1, 2)
-
-
 def read_layout(query: Tensor, key: Tensor, layout: Tensor) -> tuple[int, list[Row]]:
     """Return the size of a block, and the rows; heads with equal blocks share one."""
     (B, H, T, _), S = query.shape, key.shape[2]
@@ -150,7 +142,7 @@ def read_layout(query: Tensor, key: Tensor, layout: Tensor) -> tuple[int, list[R
             f"a layout of shape {tuple(layout.shape)} does not fit {B} sequences "
             f"of {H} heads"
         ) from None
-    if T % N or S % M or T // N != S // M:
+    if T % N or S % M or T // N != S // M or not T:
         raise ValueError(
             f"a layout of {N} by {M} blocks does not divide {T} queries and "
             f"{S} keys into square blocks"
@@ -167,15 +159,13 @@ def read_layout(query: Tensor, key: Tensor, layout: Tensor) -> tuple[int, list[R
     kept: dict[tuple[int, int], list[int]] = {}
     for n, head, m in layout.transpose(0, 1).nonzero().tolist():
         kept.setdefault((n, head), []).append(m)
-    found: list[dict[tuple[int, ...], list[int]]] = [{} for _ in range(N)]
+    same: list[dict[tuple[int, ...], list[int]]] = [{} for _ in range(N)]
     for (n, head), blocks in kept.items():
-        found[n].setdefault(tuple(blocks), []).append(head)
+        same[n].setdefault(tuple(blocks), []).append(head)
     rows = []
-    for n, same in enumerate(found):
-        shares = [
-            (index(*heads)[:, None], index(*blocks)) for blocks, heads in same.items()
-        ]
-        union = index(*sorted({m for blocks in same for m in blocks}))
+    for n, found in enumerate(same):
+        shares = [(index(*heads)[:, None], index(*x)) for x, heads in found.items()]
+        union = index(*sorted({m for blocks in found for m in blocks}))
         rows.append(Row(index(n), union, shares))
     return T // N, rows
 
@@ -204,23 +194,19 @@ def fill_rows(
         for part in () if mask is None else mask:
             # A byte of each position: their smallest is 0 where one is masked out.
             whole = part.contiguous().view(torch.uint8).amin(0).amin(1).tolist()
+            hidden = [(u, m) for u, m in enumerate(blocks) if not whole[u]]
             biases.append(
-                {
-                    m: zeros.masked_fill(~part[:, u], -torch.inf)
-                    for u, m in enumerate(blocks)
-                    if not whole[u]
-                }
+                {m: zeros.masked_fill(~part[:, u], -torch.inf) for u, m in hidden}
             )
         for heads, kept in row.shares:
             columns = list(enumerate(kept.tolist()))
             for i in heads.flatten().tolist():
-                scores = multiply(
-                    scaled[i], keys[i].index_select(0, kept).flatten(0, 1)
-                )
-                hidden = biases[i % len(biases)] if biases else {}
+                chosen = keys[i].index_select(0, kept).flatten(0, 1)
+                scores = multiply(scaled[i], chosen)
+                bias = biases[i % len(biases)] if biases else {}
                 for j, m in columns:
-                    if m in hidden:
-                        scores[:, j * size : (j + 1) * size] += hidden[m]
+                    if m in bias:
+                        scores[:, j * size : (j + 1) * size] += bias[m]
                 if sinks is not None:
                     # The weights of the keys sum to sigmoid(lse - sink).
                     lse = scores.logsumexp(dim=-1, keepdim=True)
@@ -264,9 +250,9 @@ class BlockSparse(torch.autograd.Function):
         for row in rows:
             mask = row.restrict(rule, *lead, size)
             for heads, kept in row.shares:
-                places = row.number, kept, kept
                 q, k, v = (
-                    take(x, heads, y) for x, y in zip(given, places, strict=True)
+                    x[heads, y].flatten(1, 2)
+                    for x, y in zip(given, (row.number, kept, kept), strict=True)
                 )
                 more = None if sinks is None else sinks[heads[:, 0]]
                 found = attend_with_sinks(q, k, v, row.cut(mask, heads, kept), more)
@@ -277,21 +263,18 @@ class BlockSparse(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Compute the weights of each row of blocks again, and go back."""
-        query, key, value, sinks = ctx.saved_tensors
+        # Unpacked once: a checkpoint allows no more.
+        query, key, value, sinks = saved = ctx.saved_tensors
         size = query.shape[2]
         # A key is in several rows of blocks: its sum is taken in float32.
         wide = torch.promote_types(key.dtype, torch.float32)
-        sums = [
-            x.new_zeros(x.shape, dtype=wide)
-            for x in (query, key, value, sinks)
-            if x is not None
-        ]
+        sums = [x.new_zeros(x.shape, dtype=wide) for x in saved if x is not None]
         for row in ctx.rows:
             whole = row.restrict(ctx.rule, *ctx.lead, size)
             for heads, kept in row.shares:
                 places = row.number, kept, kept, row.number
                 q, k, v, up = (
-                    take(x, heads, y)
+                    x[heads, y].flatten(1, 2)
                     for x, y in zip((query, key, value, upstream), places, strict=True)
                 )
                 mask = row.cut(whole, heads, kept)
@@ -299,11 +282,15 @@ class BlockSparse(torch.autograd.Function):
                 if sinks is None:
                     found = attend_gradient(q, k, v, up, mask)
                 else:
-                    found = go_back_with_sinks(q, k, v, up, mask, sinks[heads[:, 0]])
+                    some = q, k, v, sinks[heads[:, 0]]
+                    q, k, v, s = leaves = [x.detach().requires_grad_() for x in some]
+                    with torch.enable_grad():
+                        again = attend_with_sinks(q, k, v, mask, s)
+                    found = torch.autograd.grad(again, leaves, up)
                     sums[3][heads[:, 0]] += found[3]
                 for total, part, y in zip(sums, found[:3], places, strict=False):
                     total[heads, y] += part.unflatten(1, (-1, size))
-        found = tuple(x.to(y) for x, y in zip(sums, ctx.saved_tensors, strict=False))
+        found = tuple(x.to(y) for x, y in zip(sums, saved, strict=False))
         return *found, *[None] * (7 - len(found))
 
 

@@ -11,9 +11,9 @@ threads that wait must not count.
 
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable
-from functools import partial
-from statistics import quantiles
+from statistics import median, quantiles
 
 import torch
 from torch import Tensor
@@ -38,29 +38,26 @@ CLOCKS = {"processor": time.process_time, "wall": time.perf_counter}
 
 def compare(calls: dict[str, Callable], rounds: int, title: str) -> None:
     """Print the times of calls in ms, after one unmeasured round, and ratios."""
-    times: dict[str, list] = {name: [] for name in calls}
-    for turn in range(rounds + 1):
+    times: dict[tuple[str, str], list] = defaultdict(list)
+    for _ in range(rounds + 1):
         for name, call in calls.items():
-            start = [clock() for clock in CLOCKS.values()]
+            start = {clock: read() for clock, read in CLOCKS.items()}
             call()
-            if turn:
-                stop = [clock() for clock in CLOCKS.values()]
-                spent = zip(start, stop, strict=True)
-                times[name].append([1e3 * (b - a) for a, b in spent])
-    for i, clock in enumerate(CLOCKS):
+            for clock, read in CLOCKS.items():
+                times[clock, name].append(1e3 * (read() - start[clock]))
+    for clock in CLOCKS:
         line, middle = [], []
-        for name, found in times.items():
-            one = [x[i] for x in found]
-            low, half, high = quantiles(one, n=4) if rounds > 1 else one * 3
-            middle.append(half)
-            line.append(f"{name} {half:.1f} ({low:.1f}-{high:.1f})")
+        for name in calls:
+            _, *kept = times[clock, name]
+            low, _, high = quantiles(kept, n=4) if rounds > 1 else kept * 3
+            middle.append(median(kept))
+            line.append(f"{name} {middle[-1]:.1f} ({low:.1f}-{high:.1f})")
         ratio = f"{middle[1] / middle[0]:.2f} x"
         print(f"{title}, {clock}: {', '.join(line)}: {ratio}", flush=True)
 
 
 def compare_windows(T: int, size: int, inputs: list[Tensor], ways: list[str]) -> None:
     """Compare a window with FlexAttention, and with PyTorch's function and a mask."""
-    title = f"{T}, window {size}"
     if "forward" in ways:
         blocks = create_block_mask(
             lambda b, h, i, j: (i >= j) & (i - j < size), None, None, T, T, "cpu"
@@ -70,19 +67,21 @@ def compare_windows(T: int, size: int, inputs: list[Tensor], ways: list[str]) ->
                 "ours": lambda: attend_window(*inputs, size),
                 "flex": lambda: flex(*inputs, block_mask=blocks),
             }
-            compare(calls, 9, title)
+            compare(calls, 9, f"{T}, window {size}")
             held = measure_peak_bytes(calls["ours"]) / inputs[0].nbytes
         print(f"  peak {(held - 1) / 4:.2f} of inputs and output, beyond them")
     if "back" in ways:
         mask = masks.window(T, T, size)
         leaves = [x.clone().requires_grad_() for x in inputs]
-        sdpa = partial(scaled_dot_product_attention, attn_mask=mask)
-        both = {"ours": partial(attend_window, size=size), "sdpa": sdpa}
-        calls = {
-            name: lambda f=f: torch.autograd.grad(f(*leaves).sum(), leaves)
-            for name, f in both.items()
+        outputs = {
+            "ours": lambda: attend_window(*leaves, size),
+            "sdpa": lambda: scaled_dot_product_attention(*leaves, attn_mask=mask),
         }
-        compare(calls, max(1, 20480 // T), f"{title}, and back")
+        calls = {
+            name: lambda output=output: torch.autograd.grad(output().sum(), leaves)
+            for name, output in outputs.items()
+        }
+        compare(calls, max(1, 20480 // T), f"{T}, window {size}, and back")
         print(f"  bar {0.5 * T / (size + 128):.1f}")
 
 
@@ -101,9 +100,8 @@ def compare_layouts(T: int, size: int, inputs: list[Tensor]) -> None:
         BLOCK_SIZE=size,
         mask_mod=lambda b, h, i, j: i >= j,
     )
-    rule = rules.causal(T, T)
     calls = {
-        "ours": lambda: attend_block_sparse(*inputs, layout, rule),
+        "ours": lambda: attend_block_sparse(*inputs, layout, rules.causal(T, T)),
         "flex": lambda: flex(*inputs, block_mask=blocks),
     }
     with torch.inference_mode():

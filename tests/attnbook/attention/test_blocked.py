@@ -2,24 +2,17 @@
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 from attnbook import masks
 from attnbook.attention.blocked import attend_in_blocks, attend_window
 from attnbook.attention.scaled_dot_product import attend
-from precision import assert_equals_reference, draw
+from attnbook.profiling.allocations import measure_peak_bytes
+from precision import assert_equals_reference, attend_with_sink, draw
 
 
 def draw_inputs(T, S):
     return draw((2, 2, T, 5), (2, 2, S, 5), (2, 2, S, 7))
-
-
-@pytest.mark.parametrize(
-    ("T", "S", "size", "rows"), [(3, 17, 1, 3), (17, 3, 4, 1), (13, 13, 100, 100)]
-)
-def test_a_window_equals_its_mask(T, S, size, rows):
-    inputs = draw_inputs(T, S)
-    expected = attend(*inputs, masks.window(T, S, size))
-    torch.testing.assert_close(attend_window(*inputs, size, rows=rows), expected)
 
 
 @pytest.mark.parametrize("shift", [-50, 0, 70])
@@ -52,19 +45,35 @@ def test_a_window_takes_a_sink_for_each_head(shift, size, width):
     )
     mask, sinks = masks.window(T, S, size), torch.tensor([-1.0, 2.0]).double()
 
-    def concatenate(query, key, value, sinks):
-        scores = (query @ key.mT / 8**0.5).masked_fill(~mask, -torch.inf)
-        more = sinks[:, None, None].expand(2, 2, T, 1)
-        return torch.cat([scores, more], dim=-1).softmax(-1)[..., :-1] @ value
-
     assert_equals_reference(
         lambda *x: attend_window(*x[:3], size, sinks=x[3]),
-        concatenate,
+        lambda *x: attend_with_sink(*x[:3], mask, x[3]),
         [*inputs, sinks],
         upstream,
     )
     found = attend_window(*inputs, size, sinks=sinks)
-    torch.testing.assert_close(found, concatenate(*inputs, sinks))
+    torch.testing.assert_close(found, attend_with_sink(*inputs, mask, sinks))
+
+
+@pytest.mark.parametrize("width", [8, 7])
+def test_a_wide_window_never_holds_a_whole_mask(width):
+    query, key, value = (x.float() for x in draw(*[(1, 1, 2048, 8)] * 3))
+    value = value[..., :width]
+    peak = measure_peak_bytes(lambda: attend_window(query, key, value, 2048))
+    assert peak < 2048**2
+
+
+def test_a_wide_window_keeps_the_tangent():
+    inputs = [x.float() for x in draw(*[(1, 1, 600, 8)] * 3)]
+    query, *more = inputs
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(query, torch.ones_like(query))
+        mask = masks.window(600, 600, 520)
+        found, expected = (
+            forward_ad.unpack_dual(x).tangent
+            for x in (attend_window(dual, *more, 520), attend(dual, *more, mask))
+        )
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("size", [40, 520])
@@ -136,6 +145,11 @@ def test_masked_out_blocks_are_not_read():
             attend_window,
             {"size": 4, "query": torch.ones(1, 1, 3, 1)},
             "query is torch.float32 on cpu, but the key is torch.float64",
+        ),
+        (
+            attend_window,
+            {"size": 4, "key": torch.ones(2, 2, 5, 5).int()},
+            "key is torch.int32, but must be floating point",
         ),
         (
             attend_window,

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from attnbook import masks
 from attnbook.attention.blocked import attend_window
@@ -17,7 +18,7 @@ from attnbook.attention.sparse import (
 from attnbook.masks import rules
 from attnbook.masks.layouts import cover_rule
 from attnbook.positions.rotary import rotate
-from precision import assert_equals_reference, draw
+from precision import assert_equals_reference, attend_with_sink, draw
 
 # Block-sparse attention.
 
@@ -37,33 +38,8 @@ def draw_inputs(T=15):
     return draw(*((2, 3, T, width) for width in (5, 5, 7, 7)))
 
 
-@pytest.mark.parametrize("name", PATTERNS)
-def test_a_pattern_is_its_mask(name):
-    *inputs, upstream = draw_inputs()
-    rule = PATTERNS[name]
-    mask = masks.materialize_mask(rule, 15, 15, batch=2, heads=3)
-    layout = mask.expand(2, 3, 15, 15).any(0).any(0)
-    layout = layout.unflatten(1, (-1, BLOCK)).any(-1)
-    layout = layout.unflatten(0, (-1, BLOCK)).any(1)
-    assert_equals_reference(
-        lambda *x: attend_block_sparse(*x, layout, rule),
-        lambda *x: attend(*x, mask),
-        inputs,
-        upstream,
-    )
-
-
 def expand(layout):
     return layout.repeat_interleave(BLOCK, -1).repeat_interleave(BLOCK, -2)
-
-
-def attend_with_sink(query, key, value, mask, sinks):
-    """One more key, whose score is the sink and whose value is 0."""
-    B, H, T, _ = query.shape
-    scores = query @ key.mT / query.shape[-1] ** 0.5
-    scores = scores.masked_fill(~mask, -torch.inf)
-    sinks = sinks.view(1, H, 1, 1).expand(B, H, T, 1)
-    return torch.cat([scores, sinks], dim=-1).softmax(-1)[..., :-1] @ value
 
 
 @pytest.fixture(params=[1, 2])
@@ -76,7 +52,7 @@ def threads(request):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("lead", [(3,), (1,), (2, 3), (2, 1)])
+@pytest.mark.parametrize("lead", [(), (3,), (1,), (2, 3), (2, 1)])
 @pytest.mark.parametrize("name", [None, *PATTERNS, "no key"])
 @pytest.mark.parametrize("sunk", [False, True])
 def test_each_head_has_a_layout_of_its_own(name, lead, dtype, sunk, threads):
@@ -95,6 +71,26 @@ def test_each_head_has_a_layout_of_its_own(name, lead, dtype, sunk, threads):
         [*inputs, *sinks],
         upstream,
     )
+
+
+@pytest.mark.parametrize("sinks", [None, torch.ones(3)])
+def test_a_checkpoint_can_hold_a_layout(sinks):
+    inputs = [x.float().requires_grad_() for x in draw_inputs()[:3]]
+    given = *inputs, torch.ones(5, 5).tril().bool(), None, sinks
+    output = checkpoint(attend_block_sparse, *given, use_reentrant=False)
+    found = torch.autograd.grad(output.sum(), inputs)
+    expected = torch.autograd.grad(attend_block_sparse(*given).sum(), inputs)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.compiled
+def test_a_compiled_layout_keeps_its_threads(threads, recwarn):
+    inputs = [x.float() for x in draw_inputs()[:3]]
+    given = *inputs, torch.ones(5, 5).tril().bool()
+    compiled = torch.compile(attend_block_sparse, backend="eager")
+    torch.testing.assert_close(compiled(*given), attend_block_sparse(*given))
+    # Traced, the cache of threads is ignored, and each call starts new ones.
+    assert not any("lru_cache" in str(x.message) for x in recwarn)
 
 
 def test_heads_of_a_group_share_keys_but_not_blocks():
@@ -144,6 +140,7 @@ def test_skipped_blocks_are_not_read_forwards_or_backwards():
             torch.ones(2, 4, 5, 5).bool(),
             r"\(2, 4, 5, 5\) does not fit 2 sequences of 3 heads",
         ),
+        (0, torch.ones(1, 1).bool(), "1 by 1 blocks does not divide 0 queries and 0"),
         (15, torch.ones(5, 5), r"must be boolean, .* torch.float32 of shape \(5, 5\)"),
         (15, torch.ones(0, 5).bool(), r"is torch.bool of shape \(0, 5\)"),
     ],
@@ -151,6 +148,27 @@ def test_skipped_blocks_are_not_read_forwards_or_backwards():
 def test_a_layout_that_does_not_fit_is_refused(T, layout, message):
     with pytest.raises(ValueError, match=message):
         attend_block_sparse(*draw_inputs(T)[:3], layout)
+
+
+@pytest.mark.parametrize("sunk", [False, True])
+@pytest.mark.parametrize("size", [40, 520])
+def test_autocast_gives_the_type_of_attend_in_any_number_of_threads(
+    size, sunk, threads
+):
+    T, rule = 640, rules.window(640, 640, size)
+    inputs = [x.float() for x in draw(*[(2, 2, T, 8)] * 3)]
+    sinks = torch.tensor([-1.0, 2.0]) if sunk else None
+    mask, layout = masks.window(T, T, size), torch.ones(5, 5).tril().bool()
+    expected = attend_with_sink(*inputs, mask, sinks) if sunk else attend(*inputs, mask)
+    with torch.autocast("cpu", torch.bfloat16):
+        for grad in (False, True):
+            leaves = [x.clone().requires_grad_(grad) for x in inputs]
+            for found in (
+                attend_window(*leaves, size, sinks=sinks),
+                attend_block_sparse(*leaves, layout, rule, sinks),
+            ):
+                assert found.dtype == torch.bfloat16
+                torch.testing.assert_close(found.float(), expected, atol=0.03, rtol=0)
 
 
 @pytest.mark.refusal
