@@ -391,7 +391,7 @@ def match_heads(
     each, kind = query.shape[1] // key.shape[1], query.device.type
     if each > 1:
         key, value = (x.repeat_interleave(each, dim=1) for x in (key, value))
-    cast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    cast = kind != "meta" and torch.is_autocast_enabled(kind)
     if cast and query.dtype != torch.float64:
         dtype = torch.get_autocast_dtype(kind)
         return query.to(dtype), key.to(dtype), value.to(dtype)
