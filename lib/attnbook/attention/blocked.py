@@ -8,6 +8,7 @@ A window on a CPU needs no loop: overlapping views of the keys, one for each
 chunk of queries, make it one call of PyTorch's fused attention. Wide windows
 take oneDNN's faster products. Each thread computes heads of its own: threads that
 share many short operations wait for each other most of the time.
+`python -m workshop.bench.windows 1` compares them with PyTorch's functions.
 
 Source: a window over the last keys as in Jiang et al. (2023), section 2,
     https://arxiv.org/abs/2310.06825 (here the query's own key is one of its
