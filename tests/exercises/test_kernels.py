@@ -1,5 +1,6 @@
 """Kernels as answers: in both modes of Triton, and within their memory."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -15,6 +16,30 @@ from attnbook.flash.forward import process_keys
 
 check = flash_attention.check_softmax_kernel
 pytestmark = pytest.mark.precision
+
+
+# Beside a notebook's kernels is IPython's `open`, which wraps the builtin one.
+@functools.wraps(open)
+def open_file(*given, **more):
+    raise AssertionError
+
+
+@functools.wraps(functools.partial(open_file, "x"))
+def open_one_file(*given, **more):
+    raise AssertionError
+
+
+@triton.jit
+def take_softmax(scores, weights, stride, length, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    x = tl.load(scores + tl.program_id(0) * stride + at, at < length, -float("inf"))
+    x = tl.exp(x - tl.max(x, 0))
+    out = weights + tl.program_id(0) * stride + at
+    tl.store(out, x / tl.sum(x, 0), at < length)
+
+
+def test_functions_beside_a_kernel_do_no_harm():
+    assert repr(check(take_softmax)) == "✓ right"
 
 
 @triton.jit

@@ -140,7 +140,8 @@ class Interpreted:
     def open(self, kernel: Callable) -> Callable:
         """Return the function of a kernel, or one that refuses it."""
         function = get_function(kernel)
-        name, home = function.__name__, function.__module__ or ""
+        name = getattr(function, "__name__", "")
+        home = getattr(function, "__module__", "") or ""
         if self.refused is not None and (
             home.startswith("attnbook.")
             or (home.startswith("triton.") and name in self.refused)
@@ -164,7 +165,9 @@ class Interpreted:
             # A copy from another process has functions where kernels were.
             if isinstance(value, (*KERNELS, FunctionType)):
                 inner = self.open(value)
-                space[name] = move(inner) if inner.__globals__ is home else inner
+                # A notebook's `open` wraps the builtin one, which has no globals.
+                own = getattr(inner, "__globals__", None) is home
+                space[name] = move(inner) if own else inner
         return move(function)
 
 
